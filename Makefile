@@ -1,0 +1,40 @@
+# `make` lists what there is to call.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format clean
+
+BIN := .venv/bin
+INSTALLED := .venv/installed
+# The first of these that is Python 3.11; a name may exist and yet not run, as a version manager's stand-in does.
+PYTHON ?= $(shell for name in python3.11 python3 python; do \
+	"$$name" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo "$$name" && break; done)
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(INSTALLED)  ## Make .venv with the versions of requirements.lock and the project itself
+
+$(INSTALLED): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 found; install it, or name it: make setup PYTHON=..." >&2; exit 1; }
+	test -x $(BIN)/python || "$(PYTHON)" -m venv .venv
+	$(BIN)/python -m pip install --quiet --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	@touch $@
+
+demo: setup  ## Train a tiny model on the embedded corpus, in a few minutes on a CPU, and show its translations
+	$(BIN)/python src/run.py
+
+test: setup  ## Run all tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
+
+check: setup  ## Look for errors without running anything: ruff and mypy
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy src benchmarks
+
+format: setup  ## Format the code, and mend what ruff can mend
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean:  ## Remove caches and what the installation left; never runs or corpora
+	rm -rf .mypy_cache .pytest_cache .ruff_cache build src/*.egg-info
+	find . \( -name .venv -o -name outputs -o -name .git \) -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +

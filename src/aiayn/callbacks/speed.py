@@ -1,0 +1,74 @@
+"""Progress of training, and how fast it goes: real target tokens per second, padding not counted."""
+
+import time
+from contextlib import ExitStack
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from aiayn.data.batching import Batch
+from aiayn.progress import Advance, progress
+
+
+class TrainingSpeed(Callback):
+    """Show step, loss, dev BLEU, tokens/s and time left; count tokens and seconds of training over resumptions.
+
+    Validation, decoding and saving are not counted as training.
+    """
+
+    def __init__(self) -> None:
+        self.tokens = 0  # real target tokens of all ranks
+        self.seconds = 0.0
+        self.since = 0.0
+        self.logged = (0, 0.0)
+        self.stack = ExitStack()
+        self.advance: Advance | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"tokens": self.tokens, "seconds": self.seconds}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.tokens, self.seconds = state_dict["tokens"], state_dict["seconds"]
+        self.logged = (self.tokens, self.seconds)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.advance = self.stack.enter_context(
+            progress("training", total=trainer.max_steps, done=trainer.global_step, silent=not trainer.is_global_zero)
+        )
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Batch, batch_idx: int) -> None:
+        if not self.since:
+            self.since = time.perf_counter()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
+        if (batch_idx + 1) % trainer.accumulate_grad_batches:
+            return
+        now = time.perf_counter()
+        self.tokens += batch.step_tokens
+        self.seconds += now - self.since
+        self.since = now
+        tokens, seconds = self.tokens - self.logged[0], self.seconds - self.logged[1]
+        if trainer.global_step % pl_module.training_config["log_steps"] == 0:
+            pl_module.log("train/tokens_per_second", tokens / seconds, batch_size=1)
+            self.logged = (self.tokens, self.seconds)
+        if self.advance:
+            metrics = trainer.callback_metrics
+            shown = [f"{name} {metrics[key]:.2f}" for name, key in SHOWN.items() if key in metrics]
+            self.advance(1, ", ".join([*shown, f"{tokens / seconds:,.0f} tokens/s"]))
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.since = 0.0
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        self.since = 0.0
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.stack.close()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self.stack.close()
+
+
+SHOWN = {"loss": "train/loss", "dev BLEU": "dev/bleu"}

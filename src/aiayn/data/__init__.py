@@ -1,0 +1,1 @@
+"""Text to batches (section 5.1): parallel_text -> cleaning -> tokenizer -> corpus -> batching -> datamodule."""

@@ -1,0 +1,277 @@
+"""Batches by number of tokens (section 5.1): whole optimizer steps, split over devices and micro-batches.
+
+The paper's batch is "approximately 25000 source tokens and 25000 target tokens". Here that is one optimizer step over
+all devices, so that neither the number of devices nor gradient accumulation changes what a step sees: every rank plans
+the same steps, splits each into `world_size * accumulation` micro-batches of equal size, and takes its own. Each
+micro-batch carries the step's number of target tokens, by which the loss is divided; no communication is needed.
+
+The cost of a pair is the length of its longer side, with EOS. A step whose pairs cost at most `tokens_per_batch`
+together holds at most that many source and that many target tokens.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from aiayn.data.corpus import EncodedPairs
+from aiayn.data.tokenizer import BOS, EOS, PAD
+
+MicroBatch = tuple[np.ndarray, int]  # rows of the split, (pairs,), and the target tokens of the whole optimizer step
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Pairs that one device computes at once, padded with PAD on the right.
+
+    Attributes:
+        source: Tokens and EOS, int64, `(pairs, source)`.
+        target: BOS, tokens, EOS, int64, `(pairs, target)`: the model reads `target[:, :-1]`, predicts `target[:, 1:]`.
+        indices: Rows in the split, int64, `(pairs,)`; -1 is the filler, an empty sentence with nothing to predict.
+        step_tokens: Target tokens, with EOS, of the whole optimizer step over all ranks and micro-batches.
+    """
+
+    source: Tensor
+    target: Tensor
+    indices: Tensor
+    step_tokens: int
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
+        moved = {name: getattr(self, name).to(device, non_blocking=non_blocking) for name in TENSORS}
+        return replace(self, **moved)
+
+    def pin_memory(self) -> "Batch":
+        return replace(self, **{name: getattr(self, name).pin_memory() for name in TENSORS})
+
+
+TENSORS = ("source", "target", "indices")
+
+
+def accumulation_steps(
+    tokens_per_batch: int, tokens_per_device: int | None, *, world_size: int = 1, longest: int
+) -> int:
+    """Smallest number of micro-batches that keeps each within what a device can hold.
+
+    Args:
+        tokens_per_batch: Of one optimizer step over all devices.
+        tokens_per_device: Of one micro-batch, at most; None when a device's share of a step fits it.
+        world_size: Number of devices.
+        longest: Cost of the longest pair.
+    """
+    if tokens_per_device is None or (world_size == 1 and tokens_per_batch <= tokens_per_device):
+        return 1
+    if tokens_per_device <= longest:
+        raise ValueError(
+            f"data.tokens_per_device={tokens_per_device} is smaller than the longest pair ({longest} tokens) and one "
+            "token more. Raise it, or lower data.cleaning.max_length."
+        )
+    # A share of a step overshoots its equal part by less than the pair that was begun last.
+    return math.ceil(tokens_per_batch / (world_size * (tokens_per_device - longest)))
+
+
+class TokenBatchSampler(Sampler[MicroBatch]):
+    """Yields this rank's micro-batches of every optimizer step of an epoch; deterministic in (seed, epoch).
+
+    Every epoch has the same number of steps, each step about as many tokens, and every rank the same number of
+    micro-batches. The pairs of a step have nearly equal lengths on both sides. Plans in whole-array operations.
+
+    Args:
+        source_lengths: Tokens with EOS, `(pairs,)`.
+        target_lengths: The same of the target side.
+        tokens_per_batch: What a step may cost, over all ranks and micro-batches.
+        world_size: Number of ranks.
+        rank: Which of them this is.
+        accumulation: Micro-batches of a rank in a step.
+        seed: Of the order.
+        shuffle: Whether pairs of equal lengths and the steps come in random order, anew in every epoch.
+
+    Attributes:
+        steps: Optimizer steps in an epoch.
+        skip: Micro-batches that the next iteration passes over; the one after it begins at the beginning.
+    """
+
+    def __init__(
+        self,
+        source_lengths: np.ndarray,
+        target_lengths: np.ndarray,
+        *,
+        tokens_per_batch: int,
+        world_size: int = 1,
+        rank: int = 0,
+        accumulation: int = 1,
+        seed: int = 1,
+        shuffle: bool = True,
+    ) -> None:
+        self.source_lengths = np.asarray(source_lengths, dtype=np.int32)
+        self.target_lengths = np.asarray(target_lengths, dtype=np.int32)
+        self.cost = np.maximum(self.source_lengths, self.target_lengths)
+        if not len(self.cost):
+            raise ValueError("A split without pairs has no batches. Give one with at least one pair.")
+        longest, total = int(self.cost.max()), int(self.cost.sum(dtype=np.int64))
+        if tokens_per_batch < longest:
+            raise ValueError(
+                f"data.tokens_per_batch={tokens_per_batch} is smaller than the longest pair ({longest} tokens). "
+                "Raise it, or lower data.cleaning.max_length."
+            )
+        if total <= tokens_per_batch:
+            self.steps = 1
+        else:  # an equal share of the total and the pair begun last fit the budget; no step without a pair
+            room = tokens_per_batch - longest
+            self.steps = min(math.ceil(total / room), len(self.cost)) if room else len(self.cost)
+        self.world_size, self.rank, self.accumulation = world_size, rank, accumulation
+        self.seed, self.shuffle = seed, shuffle
+        self.epoch = self.skip = 0
+        self.sampler = self  # Lightning looks for set_epoch on the batch sampler's sampler
+
+    def __len__(self) -> int:
+        """Micro-batches of this rank in an epoch."""
+        return self.steps * self.accumulation
+
+    def set_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self.epoch, self.skip = epoch, 0
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        skip, self.skip = self.skip, 0
+        first_step, passed = divmod(skip, self.accumulation)
+        for rows in self._plan(first_step):
+            micro_batches = self._split(rows)[self.rank * self.accumulation :][: self.accumulation]
+            step_tokens = int(self.target_lengths[rows].sum())
+            for micro_batch in micro_batches[passed:]:
+                yield (micro_batch if len(micro_batch) else np.array([-1])), step_tokens
+            passed = 0
+
+    def padding_efficiency(self) -> float:
+        """Share of real tokens in this epoch's micro-batches of all ranks, source and target together."""
+        real = int(self.source_lengths.sum(dtype=np.int64) + self.target_lengths.sum(dtype=np.int64))
+        return real / sum(self._area(self._split(rows)) for rows in self._plan())
+
+    def _plan(self, first_step: int = 0) -> Iterator[np.ndarray]:
+        """Rows of each step, from `first_step` on."""
+        random = np.random.default_rng((self.seed, self.epoch))
+        rows = np.arange(len(self.cost), dtype=np.int64 if len(self.cost) >> 31 else np.int32)
+        if self.shuffle:
+            random.shuffle(rows)  # the sorts below are stable: pairs of equal lengths stay in random order
+        source, target = self.source_lengths[rows], self.target_lengths[rows]
+        rows = rows[np.lexsort((source - target, np.maximum(source, target)))]
+        bounds = _equal_shares(self.cost[rows], self.steps)
+        # By the longer side alone the shorter one would vary much within a step: bands of several steps are sorted anew
+        # by the source. A quarter of sqrt(steps) was best or near it on real text, for 20 steps as for thousands. Every
+        # second band goes downwards, so that source lengths do not jump where a step crosses from band to band.
+        width = max(1, round(math.sqrt(self.steps) / 4))
+        if width > 1:
+            band = np.repeat(np.arange(self.steps) // width, np.diff(bounds))
+            rows = rows[np.lexsort((self.source_lengths[rows] * np.where(band % 2, -1, 1), band))]
+            bounds = _equal_shares(self.cost[rows], self.steps)
+        order = random.permutation(self.steps) if self.shuffle else np.arange(self.steps)
+        for step in order[first_step:]:
+            yield rows[bounds[step] : bounds[step + 1]]
+
+    def _split(self, rows: np.ndarray) -> list[np.ndarray]:
+        """Split a step into micro-batches of equal cost, by whichever side leaves the least padding."""
+        parts = self.world_size * self.accumulation
+        if parts == 1:
+            return [rows]
+        candidates = []
+        for lengths in (self.cost, self.source_lengths, self.target_lengths):
+            ordered = rows[np.argsort(lengths[rows], kind="stable")]
+            candidates.append(np.split(ordered, _equal_shares(self.cost[ordered], parts)[1:-1]))
+        return min(candidates, key=self._area)
+
+    def _area(self, micro_batches: list[np.ndarray]) -> int:
+        """Tokens with padding, both sides together."""
+        return sum(
+            len(rows) * int(self.source_lengths[rows].max() + self.target_lengths[rows].max())
+            for rows in micro_batches
+            if len(rows)
+        )
+
+
+def _equal_shares(cost: np.ndarray, shares: int) -> np.ndarray:
+    """Cut a sequence into shares of equal cost, none of them empty while there are enough elements.
+
+    Returns:
+        Where each share begins, and the end of the last, `(shares + 1,)`.
+    """
+    if len(cost) <= shares:
+        return np.minimum(np.arange(shares + 1), len(cost))
+    starts = np.cumsum(cost, dtype=np.int64)
+    total = starts[-1]
+    starts -= cost
+    number = np.arange(shares + 1)
+    bounds = np.searchsorted(starts, -(-number * total // shares))  # an element is in the share where it begins
+    # An empty share takes the element that follows it; at the end of the sequence, one that precedes it.
+    bounds = np.maximum.accumulate(bounds - number) + number
+    return np.minimum(bounds, len(cost) - shares + number)
+
+
+class PairDataset(Dataset[Batch]):
+    """Makes a Batch of the rows that the sampler names; the corpus stays mapped, not copied, in loader workers."""
+
+    def __init__(self, pairs: EncodedPairs) -> None:
+        self.pairs = pairs
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitems__(self, micro_batch: MicroBatch) -> Batch:
+        rows, step_tokens = micro_batch
+        if rows[0] < 0:  # reads BOS, so that attention has a position to attend to, and predicts nothing
+            source, target = np.array([[EOS]]), np.array([[BOS, PAD]])
+        else:
+            source = self.pairs.source.padded(rows, prefix=False)
+            target = self.pairs.target.padded(rows, prefix=True)
+        indices = torch.from_numpy(rows.astype(np.int64))
+        return Batch(torch.from_numpy(source), torch.from_numpy(target), indices, step_tokens)
+
+
+class BatchLoader(DataLoader[Batch]):
+    """A loader whose position is part of a checkpoint, so that a resumed run sees the rest of the epoch, exactly.
+
+    Args:
+        dataset: Makes the batches.
+        sampler: Says which; its epoch and its `skip` are set when a state is loaded.
+        workers: Processes that make batches ahead of time; 0 makes them when they are asked for.
+        pin_memory: Whether batches are put where a GPU can fetch them by itself.
+    """
+
+    def __init__(
+        self, dataset: PairDataset, sampler: TokenBatchSampler, *, workers: int = 0, pin_memory: bool = False
+    ) -> None:
+        super().__init__(
+            dataset,
+            batch_sampler=sampler,  # type: ignore[arg-type]  # torch expects lists of rows
+            collate_fn=_as_it_is,
+            num_workers=workers,
+            pin_memory=pin_memory,
+            # The loader draws a seed for its workers; from a generator of its own, so that beginning anew in the middle
+            # of an epoch leaves the random state of the run as it was.
+            generator=torch.Generator(),
+        )
+        self.token_sampler = sampler
+        self.batches = 0
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
+        # A generator begins at the first `next`, thus after Lightning has set the epoch. Counting what was handed out,
+        # not what workers fetched ahead, makes the state that of the training.
+        self.batches = self.token_sampler.skip
+        for batch in super().__iter__():
+            self.batches += 1
+            yield batch
+
+    def state_dict(self) -> dict[str, int]:
+        """The epoch, and the batches of it that were handed out: the same on every rank."""
+        return {"epoch": self.token_sampler.epoch, "batches": self.batches}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        self.token_sampler.set_epoch(state_dict["epoch"])
+        self.batches = self.token_sampler.skip = state_dict["batches"]
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch

@@ -1,0 +1,123 @@
+"""Subwords: a joint byte-pair encoding of both languages (section 5.1), trained and applied by SentencePiece.
+
+A tokenizer is the bytes of its SentencePiece model and nothing else, so it travels inside a corpus and inside every
+checkpoint. The ids of the four special symbols are fixed here for the whole project. Encoded sentences hold none of
+them; batching adds EOS and BOS. The paper's tool was tensor2tensor's own subword encoder; SentencePiece differs in
+normalising the text first (`nmt_nfkc`: Unicode NFKC, and runs of white space become one space).
+"""
+
+import hashlib
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import sentencepiece
+
+PAD, UNK, BOS, EOS = range(4)
+
+
+class Tokenizer:
+    """Text to ids and back.
+
+    Args:
+        model: A serialised SentencePiece model with this module's special ids, as `train` makes it.
+    """
+
+    def __init__(self, model: bytes) -> None:
+        try:
+            processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except RuntimeError as error:
+            raise ValueError(f"The {len(model)} bytes given are not a SentencePiece model: {error}.") from error
+        special = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())
+        if special != (PAD, UNK, BOS, EOS):
+            raise ValueError(f"The tokenizer has pad, unk, bos, eos = {special}, and {(PAD, UNK, BOS, EOS)} is needed.")
+        self.model = model
+        self._processor = processor
+
+    @classmethod
+    def train(cls, sentences: Iterable[str], *, vocab_size: int, character_coverage: float = 1.0) -> "Tokenizer":
+        """Learn a byte-pair encoding; the same sentences give the same model, byte for byte.
+
+        Args:
+            sentences: Of both languages, read once and kept in memory: give a sample of a large text. (SentencePiece
+                would draw one itself, but another in every process: its generator has no seed for that.)
+            vocab_size: Number of ids, special symbols included.
+            character_coverage: Share of the text's characters that get ids of their own; rarer ones become UNK.
+        """
+        if vocab_size <= EOS + 1:
+            raise ValueError(f"data.vocab_size must be above the {EOS + 1} special symbols, got {vocab_size}.")
+        if not 0 < character_coverage <= 1:
+            raise ValueError(f"data.character_coverage must be in (0, 1], got {character_coverage}.")
+        model = io.BytesIO()
+        failures: list[BaseException] = []
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=_noting(failures, sentences),
+                model_writer=model,
+                model_type="bpe",
+                vocab_size=vocab_size,
+                character_coverage=character_coverage,
+                pad_id=PAD,
+                unk_id=UNK,
+                bos_id=BOS,
+                eos_id=EOS,
+                minloglevel=2,
+            )
+        except RuntimeError as error:
+            if failures:
+                raise failures[0] from None
+            raise _explained(error, vocab_size=vocab_size) from error
+        return cls(model.getvalue())
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids, special symbols included."""
+        return self._processor.vocab_size()
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the model's bytes, in hexadecimal: equal for equal tokenizers only."""
+        return hashlib.sha256(self.model).hexdigest()
+
+    def encode(self, sentences: Sequence[str]) -> list[np.ndarray]:
+        """Split sentences into ids, one int32 array a sentence, without special symbols.
+
+        SentencePiece lets go of Python's global lock while it works, so threads that share a tokenizer encode in
+        parallel.
+        """
+        return self._processor.encode(list(sentences), return_type="numpy", num_threads=1)
+
+    def decode(self, sequences: Sequence[Sequence[int] | np.ndarray]) -> list[str]:
+        """Join ids to sentences; special symbols but UNK leave no trace."""
+        ids = [list(map(int, sequence)) for sequence in sequences]
+        return self._processor.decode(ids, num_threads=1) if ids else []  # SentencePiece takes [] for one sentence
+
+    def __reduce__(self) -> tuple[Callable[[bytes], "Tokenizer"], tuple[bytes]]:
+        return type(self), (self.model,)
+
+
+def _noting(failures: list[BaseException], sentences: Iterable[str]) -> Iterator[str]:
+    """Keep what goes wrong in reading the sentences: SentencePiece turns it into a RuntimeError of its own."""
+    try:
+        yield from sentences
+    except BaseException as error:
+        failures.append(error)
+        raise
+
+
+def _explained(error: RuntimeError, *, vocab_size: int) -> Exception:
+    """Say what SentencePiece's message means for the user's settings; an unknown message stays as it is."""
+    message = str(error)
+    if bound := re.search(r"too high .*<= (\d+)", message):
+        return ValueError(
+            f"data.vocab_size={vocab_size} is more than the text allows; the largest possible value is {bound[1]}."
+        )
+    if bound := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        return ValueError(
+            f"data.vocab_size={vocab_size} has no room for the text's characters; give at least {bound[1]}, "
+            "or lower data.character_coverage."
+        )
+    if "!sentences_.empty()" in message:
+        return ValueError("There is no sentence to train the tokenizer on.")
+    return error

@@ -1,0 +1,1 @@
+"""Strings in, numbers out."""

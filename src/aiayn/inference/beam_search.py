@@ -1,0 +1,236 @@
+"""Beam search (section 6.1), batched, over the model's `start` and `step`; greedy decoding is beam 1.
+
+A beam has `beam` places for the hypotheses of a sentence. A hypothesis that ends keeps its place, and only the others
+go on; so a beam of one is the greedy search, and no more than `beam` hypotheses end. A finished hypothesis of `length`
+tokens, EOS among them, scores log P(target | source) / lp(length), with lp(length) = ((5 + length) / 6)^alpha
+(Wu et al. 2016, equation 14, without the coverage penalty; tensor2tensor counts EOS too).
+
+The search for a sentence ends when none of its live hypotheses can still become the best one. Log-probabilities only
+fall and lp only rises, so a live hypothesis scores at most log P / lp(limit), `limit` being the greatest length. There
+EOS is the only choice. Stopping so never costs the best hypothesis of the beam; runners-up may be missing.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from aiayn.data.tokenizer import BOS, EOS
+from aiayn.model.transformer import Transformer
+
+NEVER = -torch.inf
+REMOVED = 1 / 8  # done sentences leave the batch when they are this share of it: the copying is then amortised
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A translation: `tokens` without BOS and EOS, `log_probability` with EOS, `score` normalised by length."""
+
+    tokens: list[int]
+    score: float
+    log_probability: float
+
+
+def length_penalty(length: Tensor | int, alpha: float) -> Tensor:
+    """lp(length) = ((5 + length) / 6)^alpha."""
+    return ((5 + torch.as_tensor(length)) / 6) ** alpha
+
+
+@torch.inference_mode()
+def search(
+    model: Transformer,
+    source: Tensor,
+    *,
+    beam: int = 4,
+    alpha: float = 0.6,
+    max_extra_length: int = 50,
+    eos_id: int = EOS,
+    bos_id: int = BOS,
+) -> list[list[Hypothesis]]:
+    """Find likely targets; the same ones for a sentence alone and in a batch.
+
+    Args:
+        model: In evaluation mode.
+        source: `(batch, source)`, each with EOS, padded.
+        beam: Hypotheses for each sentence.
+        alpha: Exponent of the length penalty; 0 prefers short targets, 1 compares probabilities per token.
+        max_extra_length: A target, with EOS, has at most this many tokens more than its source, with EOS.
+        eos_id: Ends a target.
+        bos_id: Starts every target; never predicted, nor is padding.
+
+    Returns:
+        For each sentence its finished hypotheses, at least one and at most `beam`, best first.
+    """
+    limit = (source != model.pad_id).sum(1) + max_extra_length
+    if model.longest is not None:
+        limit = limit.clamp(max=model.longest)
+    beams = _Beams(limit, beam=beam, alpha=alpha, eos_id=eos_id, forbidden=(model.pad_id, bos_id), bos_id=bos_id)
+    state = model.start(source)
+    while len(beams.sentence):
+        logits = model.step(beams.tokens[:, :, -1], state)
+        state.reorder(beams.extend(logits.float()))
+        rows = beams.rows_to_keep()
+        if rows is not None:
+            beams.select(rows)
+            state.select(rows)
+    return beams.hypotheses(len(source))
+
+
+class _Beams:
+    """The live hypotheses of a batch, and the finished ones.
+
+    A row is a sentence. A live hypothesis has a finite log-probability; within a row they are sorted, best first.
+    """
+
+    def __init__(
+        self, limit: Tensor, *, beam: int, alpha: float, eos_id: int, forbidden: Sequence[int], bos_id: int
+    ) -> None:
+        if beam < 1:
+            raise ValueError(f"inference.beam must be at least 1, got {beam}. 1 is greedy search, the paper has 4.")
+        if alpha < 0:
+            raise ValueError(f"inference.alpha must not be negative, got {alpha}. The paper has 0.6; 0 is no penalty.")
+        if limit.min() < 1:
+            raise ValueError("inference.max_extra_length leaves no room for a target. Give 0 or more.")
+        rows, device = len(limit), limit.device
+        self.beam, self.alpha, self.eos_id, self.forbidden = beam, alpha, eos_id, list(forbidden)
+        self.sentence = torch.arange(rows, device=device)  # which sentence a row is, (rows,)
+        self.limit = limit  # greatest length, (rows,)
+        self.places = torch.full((rows,), beam, device=device)  # not taken by finished hypotheses, (rows,)
+        self.best = torch.full((rows,), NEVER, device=device)  # score of the best finished hypothesis, (rows,)
+        self.log_probability = torch.zeros(rows, 1, device=device)  # (rows, beam)
+        self.tokens = torch.full((rows, 1, 1), bos_id, device=device)  # from BOS on, (rows, beam, length)
+        self.finished: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+
+    def extend(self, logits: Tensor) -> Tensor:
+        """Take the most likely next tokens of each row, given `logits` `(rows, beam, vocab)`.
+
+        Returns:
+            For each hypothesis that goes on the one that it continues, `(rows, new beam)`.
+        """
+        log_probability, parent, token = self._candidates(logits)
+        rank = torch.arange(log_probability.size(1), device=logits.device)
+        log_probability.masked_fill_(rank >= self.places[:, None], NEVER)
+        ended = (token == self.eos_id) & (log_probability > NEVER)
+        if ended.any():
+            self._finish(ended, parent, log_probability)
+            log_probability.masked_fill_(ended, NEVER)
+        hopeless = log_probability.amax(1) / length_penalty(self.limit, self.alpha) <= self.best
+        log_probability.masked_fill_(hopeless[:, None], NEVER)
+
+        log_probability, order = log_probability.sort(dim=1, descending=True, stable=True)
+        width = int((log_probability > NEVER).sum(1).max())  # of the row with most live hypotheses
+        self.log_probability, order = log_probability[:, :width], order[:, :width]
+        parent, token = parent.gather(1, order), token.gather(1, order)
+        self.tokens = torch.cat([_gather(self.tokens, parent), token[:, :, None]], dim=2)
+        return parent
+
+    def _candidates(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The best continuations of each row, best first: log-probability, parent and token, each `(rows, beam)`."""
+        total = logits.logsumexp(2)
+        logits[:, :, self.forbidden] = NEVER
+        last = self.limit <= self.tokens.size(2)
+        if last.any():
+            eos = logits[:, :, self.eos_id].clone()
+            logits.masked_fill_(last[:, None, None], NEVER)
+            logits[:, :, self.eos_id] = eos
+        # The best of the row are among the best of each hypothesis, so only those are normalised.
+        logit, token = logits.topk(min(self.beam, logits.size(2)))  # (rows, beam, continuations)
+        log_probability = (logit - total[:, :, None] + self.log_probability[:, :, None]).flatten(1)
+        log_probability, index = log_probability.sort(dim=1, descending=True, stable=True)
+        log_probability, index = log_probability[:, : self.beam], index[:, : self.beam]
+        return log_probability, index // logit.size(2), token.flatten(1).gather(1, index)
+
+    def _finish(self, ended: Tensor, parent: Tensor, log_probability: Tensor) -> None:
+        """Put aside the hypotheses that EOS was added to, where `ended` `(rows, beam)` is True."""
+        score = log_probability / length_penalty(self.tokens.size(2), self.alpha)
+        rows = ended.nonzero()[:, 0]
+        self.finished.append(
+            (self.sentence[rows], self.tokens[rows, parent[ended], 1:], score[ended], log_probability[ended])
+        )
+        self.best = torch.maximum(self.best, score.masked_fill(~ended, NEVER).amax(1))
+        self.places -= ended.sum(1)
+
+    def rows_to_keep(self) -> Tensor | None:
+        """Rows with live hypotheses; None while too few are done for a removal to pay.
+
+        Rows from the end fill the gaps, so that the others need not be moved.
+        """
+        live = (self.log_probability > NEVER).any(1)
+        kept = int(live.sum())
+        if kept > (1 - REMOVED) * len(live):
+            return None
+        rows = torch.arange(kept, device=live.device)
+        rows[~live[:kept]] = live[kept:].nonzero()[:, 0] + kept
+        return rows
+
+    def select(self, rows: Tensor) -> None:
+        """Keep `rows` `(kept,)`."""
+        for name in ("sentence", "limit", "places", "best", "log_probability", "tokens"):
+            setattr(self, name, getattr(self, name)[rows])
+
+    def hypotheses(self, sentences: int) -> list[list[Hypothesis]]:
+        """The finished hypotheses of each sentence, best first, the shorter of equals first."""
+        result: list[list[Hypothesis]] = [[] for _ in range(sentences)]
+        for columns in self.finished:
+            for sentence, tokens, score, log_probability in zip(*(column.tolist() for column in columns), strict=True):
+                result[sentence].append(Hypothesis(tokens, score, log_probability))
+        if not all(result):
+            raise ValueError("The model's logits are not numbers, so nothing can be decoded. Its training diverged.")
+        return [sorted(hypotheses, key=lambda hypothesis: -hypothesis.score) for hypotheses in result]
+
+
+def _gather(x: Tensor, index: Tensor) -> Tensor:
+    """`x` `(rows, beam, length)` at `index` `(rows, new beam)` of its second axis."""
+    return x.gather(1, index[:, :, None].expand(-1, -1, x.size(2)))
+
+
+def decode(
+    model: Transformer,
+    sources: Sequence[np.ndarray],
+    *,
+    beam: int = 4,
+    alpha: float = 0.6,
+    max_extra_length: int = 50,
+    tokens_per_batch: int = 4096,
+    device: torch.device | str = "cpu",
+    progress: Callable[[int], None] | None = None,
+) -> list[list[int]]:
+    """Translate encoded sentences, in the order given; longest first, so that batches hold little padding.
+
+    Args:
+        model: On `device`; searched in evaluation mode, left in the mode it was in.
+        sources: Ids without BOS and EOS, `(source,)` each.
+        beam: As in `search`.
+        alpha: As in `search`.
+        max_extra_length: As in `search`.
+        tokens_per_batch: Greatest number of source tokens in a batch, padding counted; a longer sentence goes alone.
+        device: Where the model is.
+        progress: Called with the number of sentences of each batch that is done.
+
+    Returns:
+        For each sentence the best target's ids without BOS and EOS.
+    """
+    lengths = np.array([len(source) + 1 for source in sources], dtype=np.int64)  # EOS is added
+    order = np.argsort(-lengths, kind="stable")
+    targets: list[list[int]] = [[]] * len(sources)
+    training = model.training
+    model.eval()
+    start = 0
+    while start < len(order):
+        indices = order[start : start + max(1, tokens_per_batch // int(lengths[order[start]]))]
+        source = np.full((len(indices), lengths[indices[0]]), model.pad_id, dtype=np.int64)
+        for row, index in enumerate(indices):
+            source[row, : lengths[index] - 1] = sources[index]
+            source[row, lengths[index] - 1] = EOS
+        found = search(
+            model, torch.from_numpy(source).to(device), beam=beam, alpha=alpha, max_extra_length=max_extra_length
+        )
+        for index, hypotheses in zip(indices, found, strict=True):
+            targets[index] = hypotheses[0].tokens
+        start += len(indices)
+        if progress is not None:
+            progress(len(indices))
+    model.train(training)
+    return targets

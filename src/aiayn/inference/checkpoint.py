@@ -1,0 +1,180 @@
+"""One self-contained file: weights, resolved config and tokenizer, so that translating needs nothing else.
+
+A checkpoint is data. It holds plain containers and tensors, is read with `weights_only=True`, and names only classes of
+this package, so opening a stranger's file runs no code that the file chose. A file is complete or it is not there: it is
+written under a temporary name beside its place and renamed.
+"""
+
+import os
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.utils import instantiate
+from torch import Tensor
+
+from aiayn.data.tokenizer import PAD, Tokenizer
+from aiayn.model.transformer import Transformer
+
+PREFIX = "model."  # of the weights' names: the LightningModule keeps the Transformer under this attribute
+PARTS = ("attention", "feed_forward", "norm", "position")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What evaluation and translation need.
+
+    Attributes:
+        weights: the Transformer's state dict.
+        config: the run's resolved config, plain containers.
+        tokenizer: the one the model was trained with.
+        step: optimizer steps behind it.
+    """
+
+    weights: dict[str, Tensor]
+    config: dict[str, Any]
+    tokenizer: Tokenizer
+    step: int
+
+    def model(self) -> Transformer:
+        """The Transformer with these weights, in evaluation mode.
+
+        Raises:
+            ValueError: if the weights do not fit the config.
+        """
+        model = build_model(self.config["model"], vocab_size=self.tokenizer.vocab_size)
+        try:
+            model.load_state_dict(self.weights)
+        except RuntimeError as error:
+            raise ValueError(f"the checkpoint's weights do not fit its config: {error}") from error
+        return model.eval()
+
+
+def build_model(config: Mapping[str, Any], *, vocab_size: int) -> Transformer:
+    """The Transformer that a `model` config describes.
+
+    Raises:
+        ValueError: if the config names a class outside this package, or illegal sizes.
+    """
+    for target in _targets(config):
+        if not target.startswith("aiayn."):
+            raise ValueError(f"the model config names {target}; only classes of aiayn are accepted.")
+    return Transformer(
+        vocab_size,
+        layers=config["layers"],
+        d_model=config["d_model"],
+        dropout=config["dropout"],
+        pad_id=PAD,
+        **{part: instantiate(config[part]) for part in PARTS},
+    )
+
+
+def _targets(config: Any) -> Iterator[str]:
+    """Every class that a config names."""
+    if isinstance(config, Mapping):
+        for key, value in config.items():
+            if key == "_target_":
+                yield str(value)
+            else:
+                yield from _targets(value)
+    elif isinstance(config, list | tuple):
+        for value in config:
+            yield from _targets(value)
+
+
+def contents(config: dict[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
+    """What a checkpoint holds besides weights and training state. The tokenizer's model travels as a byte tensor."""
+    model = torch.frombuffer(bytearray(tokenizer.model), dtype=torch.uint8)
+    return {"config": config, "tokenizer": model, "tokenizer_hash": tokenizer.hash}
+
+
+def write(path: Path, content: dict[str, Any]) -> None:
+    """Write a checkpoint, whole or not at all.
+
+    Raises:
+        OSError: if it cannot be written, a full disk for one; an older file of that name is then untouched.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with temporary.open("wb") as file:
+            torch.save(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except (OSError, RuntimeError) as error:  # torch's archive writer turns a failed write into a RuntimeError
+        reason = error if isinstance(error, OSError) else error.__context__ or error
+        raise OSError(f"could not write the checkpoint {path}: {reason}; earlier ones are untouched.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_raw(path: Path) -> dict[str, Any]:
+    """The whole content of a checkpoint file, on the CPU.
+
+    Raises:
+        ValueError: if it is missing, truncated, or not a checkpoint of this project.
+    """
+    if not path.is_file():
+        raise ValueError(f"checkpoint {path} does not exist.")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError, OSError) as error:
+        raise ValueError(f"checkpoint {path} cannot be read: truncated, or not a checkpoint of aiayn.") from error
+    missing = {"state_dict", "config", "tokenizer", "tokenizer_hash", "global_step"} - set(
+        content if isinstance(content, dict) else ()
+    )
+    if missing:
+        raise ValueError(f"checkpoint {path} was not written by aiayn: it holds no {', '.join(sorted(missing))}.")
+    return content
+
+
+def read(path: Path) -> Checkpoint:
+    """Open a checkpoint for evaluation or translation.
+
+    Raises:
+        ValueError: as `read_raw`, or if the tokenizer inside is damaged.
+    """
+    content = read_raw(path)
+    tokenizer = Tokenizer(content["tokenizer"].numpy().tobytes())
+    if tokenizer.hash != content["tokenizer_hash"]:
+        raise ValueError(f"checkpoint {path} is damaged: its tokenizer does not have the stored hash.")
+    weights = {
+        name.removeprefix(PREFIX): value for name, value in content["state_dict"].items() if name.startswith(PREFIX)
+    }
+    return Checkpoint(weights, content["config"], tokenizer, content["global_step"])
+
+
+def average(paths: Sequence[Path]) -> dict[str, Any]:
+    """Average the weights of checkpoints of one run (section 6.1), summed in float64.
+
+    Returns:
+        The content of a checkpoint, without training state; `write` and `read` take it.
+
+    Raises:
+        ValueError: if there are none, one is listed twice, or they differ in tokenizer or model.
+    """
+    if not paths:
+        raise ValueError("checkpoints=[] names no checkpoint to average.")
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise ValueError(f"checkpoints lists a file twice: {', '.join(map(str, paths))}.")
+    first = read_raw(paths[0])
+    sums = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in first["state_dict"].items()}
+    for path in paths:
+        content = read_raw(path)
+        if (
+            content["tokenizer_hash"] != first["tokenizer_hash"]
+            or content["config"]["model"] != first["config"]["model"]
+        ):
+            raise ValueError(
+                f"checkpoints {paths[0]} and {path} differ in tokenizer or model; average those of one run."
+            )
+        for name, value in content["state_dict"].items():
+            sums[name] += value
+    weights = {name: (total / len(paths)).to(first["state_dict"][name].dtype) for name, total in sums.items()}
+    kept = {key: first[key] for key in ("config", "tokenizer", "tokenizer_hash")}
+    step = max(read_raw(path)["global_step"] for path in paths)
+    return {**kept, "state_dict": weights, "global_step": step, "averaged": [str(path) for path in paths]}

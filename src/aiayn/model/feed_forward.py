@@ -1,0 +1,23 @@
+"""The position-wise feed-forward network (section 3.3)."""
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class FeedForward(nn.Module):
+    """max(0, x W_1 + b_1) W_2 + b_2, the same at every position (equation 2)."""
+
+    def __init__(self, d_model: int, d_ff: int) -> None:
+        super().__init__()
+        for name, size in {"d_model": d_model, "d_ff": d_ff}.items():
+            if size < 1:
+                raise ValueError(f"model.{name} must be at least 1, got {size}. Give a positive whole number.")
+        self.inner = nn.Linear(d_model, d_ff)
+        self.outer = nn.Linear(d_ff, d_model)
+        for linear in (self.inner, self.outer):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(..., d_model)` to `(..., d_model)`."""
+        return self.outer(functional.relu(self.inner(x), inplace=True))

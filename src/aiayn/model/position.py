@@ -1,0 +1,69 @@
+"""Positional encodings (section 3.5), added to the embeddings at the bottom of both stacks.
+
+A position module is called `position(x, offset=0)`; cached decoding passes the number of positions that went before as
+the offset. `longest` is the greatest length that it can encode, or None.
+"""
+
+import torch
+from torch import Tensor, nn
+
+
+def sinusoids(length: int, d_model: int) -> Tensor:
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(the same); `(length, d_model)`.
+
+    Sine and cosine alternate as in the paper's formula; its code, tensor2tensor, puts all sines first, which only
+    permutes the dimensions. The angles are computed in float64: at position 10,000 float32 is off by up to 1e-3.
+    """
+    position = torch.arange(length, dtype=torch.float64)[:, None]
+    rate = 10000 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
+    angle = position * rate  # (length, d_model / 2)
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).float()  # (length, d_model)
+
+
+class SinusoidalPosition(nn.Module):
+    """Add fixed sinusoids, for sequences of any length: the table grows when a longer one comes."""
+
+    longest: int | None = None
+
+    def __init__(self, d_model: int, max_length: int = 1024) -> None:
+        super().__init__()
+        if d_model < 2 or d_model % 2:
+            raise ValueError(
+                f"model.d_model must be even for sinusoidal positions, which pair a sine with a cosine, got {d_model}. "
+                "Choose an even d_model or model/position=learned."
+            )
+        # Neither parameter nor buffer: it follows from d_model, and DDP would broadcast a buffer at every step.
+        self.table = sinusoids(max_length, d_model)
+
+    def forward(self, x: Tensor, offset: int = 0) -> Tensor:
+        """Add the encodings of positions `offset`, `offset + 1`, ... to `x` `(..., length, d_model)`."""
+        end = offset + x.size(-2)
+        if end > len(self.table):
+            self.table = sinusoids(2 * end, x.size(-1))
+        if self.table.device != x.device:
+            self.table = self.table.to(x.device)
+        return x + self.table[offset:end].to(x.dtype)
+
+
+class LearnedPosition(nn.Module):
+    """Add a learned vector for each position (Table 3, row E)."""
+
+    def __init__(self, d_model: int, max_length: int = 1024) -> None:
+        super().__init__()
+        if max_length < 1:
+            raise ValueError(
+                f"model.position.max_length must be at least 1, got {max_length}. Give the longest length."
+            )
+        self.longest = max_length
+        self.table = nn.Parameter(torch.empty(max_length, d_model))
+        nn.init.normal_(self.table, std=d_model**-0.5)
+
+    def forward(self, x: Tensor, offset: int = 0) -> Tensor:
+        """Add the vectors of positions `offset`, `offset + 1`, ... to `x` `(..., length, d_model)`."""
+        end = offset + x.size(-2)
+        if end > self.longest:
+            raise ValueError(
+                f"model.position.max_length={self.longest} must cover every sequence, got one of {end} tokens. "
+                "Raise model.position.max_length, drop longer pairs, or use model/position=sinusoidal."
+            )
+        return x + self.table[offset:end]

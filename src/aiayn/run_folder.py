@@ -1,0 +1,116 @@
+"""A run is a folder: resolved config, result.json, metrics, checkpoints, log.
+
+A run that is started again in its folder resumes from its last checkpoint; one that is done says so and does nothing.
+Here is what every run's folder answers: is it done, where to resume, does the config fit, and what is its result.
+"""
+
+import hashlib
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from aiayn.schema import PROJECT
+
+PACKAGES = ("torch", "lightning", "hydra-core", "sentencepiece", "sacrebleu")
+IDENTITY = ("model", "data", "training", "seed")  # the parts of a config that make it this experiment ...
+FREE = {  # ... without what may change when it goes on
+    "data.tokens_per_device",
+    "data.prepare_workers",
+    "data.loader_workers",
+    "data.split",
+    "training.max_steps",
+    "training.log_steps",
+}
+
+
+class RunFolder:
+    """The folder of one training run.
+
+    Args:
+        path: The folder; made if it is missing.
+        config: The resolved config, plain containers.
+
+    Raises:
+        ValueError: if the folder holds a run of another experiment.
+    """
+
+    def __init__(self, path: Path, config: dict[str, Any]) -> None:
+        self.path = path
+        self.config = config
+        self.checkpoints = path / "checkpoints"
+        self.result: dict[str, Any] = {}
+        path.mkdir(parents=True, exist_ok=True)
+        if (path / "result.json").exists():
+            self.result = json.loads((path / "result.json").read_text())
+            self._check_identity()
+
+    def _check_identity(self) -> None:
+        """Refuse to go on with another experiment in this folder."""
+        mine, theirs = identity(self.config), identity(self.result["config"])
+        changed = [key for key in sorted(mine.keys() | theirs.keys()) if mine.get(key) != theirs.get(key)]
+        if changed:
+            key = changed[0]
+            raise ValueError(
+                f"run_dir={self.path} holds a run with {key}={theirs.get(key)}, not {mine.get(key)}"
+                f"{f' ({len(changed) - 1} more keys differ)' if len(changed) > 1 else ''}; "
+                f"choose another run_dir, or repeat the run's own settings."
+            )
+
+    @property
+    def done(self) -> bool:
+        """Whether the run has reached its number of steps and was evaluated."""
+        return self.result.get("status") == "done" and self.result["steps"] >= self.config["training"]["max_steps"]
+
+    @property
+    def latest(self) -> Path | None:
+        """The checkpoint to resume from."""
+        return max(self.checkpoints.glob("step_*.ckpt"), default=None)
+
+    def write(self, **values: Any) -> None:
+        """Add values to result.json; it is replaced as a whole, so that a reader never sees half of it."""
+        self.result.update(values)
+        temporary = self.path / ".result.json"
+        temporary.write_text(json.dumps(self.result, indent=2) + "\n")
+        temporary.replace(self.path / "result.json")
+
+    def start(self) -> None:
+        """Record what is run, on what."""
+        self.write(
+            status="running",
+            config=self.config,
+            config_hash=hashlib.sha256(json.dumps(identity(self.config), sort_keys=True).encode()).hexdigest()[:16],
+            command=[Path(sys.argv[0]).name, *sys.argv[1:]],
+            git_commit=git_commit(),
+            versions={package: version(package) for package in PACKAGES},
+        )
+
+
+def identity(config: dict[str, Any]) -> dict[str, Any]:
+    """The leaves of a config, by dotted key, that make two runs the same experiment."""
+    leaves: dict[str, Any] = {}
+
+    def walk(key: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for name, item in value.items():
+                walk(f"{key}.{name}", item)
+        elif key not in FREE:
+            leaves[key] = value
+
+    for part in IDENTITY:
+        walk(part, config[part])
+    return leaves
+
+
+def git_commit() -> str | None:
+    """The commit of this project, with "+" behind it when files differ from it; None outside a checkout."""
+    try:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=PROJECT, capture_output=True, text=True, check=True)
+        dirty = subprocess.run(
+            ["git", "status", "--porcelain"], cwd=PROJECT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit.stdout.strip() + ("+" if dirty.stdout.strip() else "")

@@ -1,0 +1,129 @@
+"""Types of the config keys, so that a mistyped key or value is refused when the config is composed.
+
+Imported by `run.py` before anything else; hence no torch here. The values, and what they mean, are in conf/.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, OmegaConf
+
+PROJECT = Path(__file__).parents[2]
+
+
+@dataclass
+class ModelConfig:
+    """Sizes with the paper's symbols, and the parts that `Transformer` is built from."""
+
+    name: str = MISSING
+    layers: int = MISSING
+    d_model: int = MISSING
+    d_ff: int = MISSING
+    heads: int = MISSING
+    d_k: int = MISSING
+    d_v: int = MISSING
+    dropout: float = MISSING
+    attention: Any = MISSING
+    position: Any = MISSING
+    feed_forward: Any = MISSING
+    norm: Any = MISSING
+
+
+@dataclass
+class Files:
+    """Line-aligned text files: a path or a list of paths for each side."""
+
+    source: Any = None
+    target: Any = None
+
+
+@dataclass
+class CleaningConfig:
+    """Which training pairs are kept; see `aiayn.data.cleaning.Cleaning`."""
+
+    _target_: str = "aiayn.data.cleaning.Cleaning"
+    max_length: int | None = 250  # tokens of either side; null: no limit
+    max_ratio: float | None = 4.0  # of the longer side to the shorter one, in tokens; null: no limit
+    held_out: bool = True  # remove dev's and test's sentences from train
+    duplicates: bool = True  # remove repeated pairs
+
+
+@dataclass
+class DataConfig:
+    """A corpus, its tokenizer and its batches."""
+
+    name: str = MISSING
+    source_language: str | None = None
+    target_language: str | None = None
+    corpus: Any = MISSING
+    path: str | None = None  # of a local copy, for corpora that are downloaded otherwise
+    test_set: str | None = None  # for corpora with several
+    train: Files = field(default_factory=Files)
+    dev: Files = field(default_factory=Files)
+    test: Files = field(default_factory=Files)
+    split: str = "test"  # what task=evaluate decodes
+    vocab_size: int = MISSING
+    character_coverage: float = 0.9999  # share of the characters that get a piece of their own
+    tokenizer_sample: int = 5_000_000  # sentences that the tokenizer is trained on, at most
+    cleaning: CleaningConfig = field(default_factory=CleaningConfig)
+    tokens_per_batch: int = MISSING  # source and target tokens of one optimizer step over all devices, at most
+    tokens_per_device: int | None = None  # of one micro-batch; bounds memory, never changes the experiment
+    prepare_workers: int | None = None  # processes that encode; null: one for each core
+    loader_workers: int = 0  # processes that make batches
+
+
+@dataclass
+class TrainingConfig:
+    """Section 5."""
+
+    max_steps: int = MISSING
+    warmup_steps: int = MISSING
+    learning_rate_scale: float = MISSING
+    betas: list[float] = MISSING
+    eps: float = MISSING
+    label_smoothing: float = MISSING
+    checkpoint_minutes: float | None = None
+    checkpoint_steps: int | None = None
+    keep_checkpoints: int = MISSING
+    validate_steps: int = MISSING
+    log_steps: int = MISSING
+
+
+@dataclass
+class InferenceConfig:
+    """Section 6.1."""
+
+    beam: int = MISSING
+    alpha: float = MISSING
+    max_extra_length: int = MISSING
+    tokens_per_batch: int = MISSING
+
+
+def heads_divide(d_model: int, heads: int) -> int:
+    """`d_model / heads`, the default of `d_k` and `d_v` (section 3.2.2).
+
+    Raises:
+        ValueError: if heads does not divide d_model.
+    """
+    if heads < 1 or d_model % heads:
+        raise ValueError(
+            f"model.heads must divide model.d_model, got heads={heads}, d_model={d_model}; "
+            f"choose another number of heads, or set model.d_k and model.d_v."
+        )
+    return d_model // heads
+
+
+def register() -> None:
+    """Make the schema and the resolvers known to Hydra and OmegaConf."""
+    store = ConfigStore.instance()
+    for group, schema in (
+        ("model", ModelConfig),
+        ("data", DataConfig),
+        ("training", TrainingConfig),
+        ("inference", InferenceConfig),
+    ):
+        store.store(group=group, name="schema", node=schema)
+    OmegaConf.register_new_resolver("heads_divide", heads_divide, replace=True)
+    OmegaConf.register_new_resolver("project", lambda folder: str(PROJECT / folder), replace=True)

@@ -1,0 +1,1 @@
+"""Commands, one a file: functions of the composed config, named by conf/task/."""

@@ -1,0 +1,172 @@
+"""task=evaluate: decode a split with a checkpoint, score it, keep translations and scores in the run's folder."""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.core.hydra_config import HydraConfig
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+from rich.table import Table
+
+from aiayn.data.corpus import Corpus
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.evaluation.bleu import Score, scores
+from aiayn.inference import checkpoint
+from aiayn.inference.beam_search import decode
+from aiayn.model.transformer import Transformer
+from aiayn.run_folder import RunFolder
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Translations of a split and what they score."""
+
+    hypotheses: list[str]
+    scores: dict[str, Score]
+    exact_match: float  # share of the translations that equal their reference
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain containers for result.json."""
+        scored = {key: asdict(score) for key, score in self.scores.items()}
+        return {**scored, "exact_match": self.exact_match, "sentences": len(self.hypotheses)}
+
+
+def device_of(accelerator: str) -> torch.device:
+    """The device for decoding: the GPU when `trainer.accelerator` allows it and there is one."""
+    return torch.device("cuda" if accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available() else "cpu")
+
+
+def translate_sentences(
+    model: Transformer, tokenizer: Tokenizer, sentences: Sequence[str], *, inference: Mapping[str, Any]
+) -> list[str]:
+    """Translate sentences, in order; one without tokens, a blank line for one, becomes an empty one."""
+    encoded = tokenizer.encode(sentences)
+    rows = [row for row, tokens in enumerate(encoded) if len(tokens)]
+    found = tokenizer.decode(decode(model, [encoded[row] for row in rows], **inference))
+    translations = [""] * len(encoded)
+    for row, translation in zip(rows, found, strict=True):
+        translations[row] = translation
+    return translations
+
+
+def evaluate_sentences(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    sources: Sequence[str],
+    references: Sequence[str],
+    *,
+    inference: Mapping[str, Any],
+    language: str,
+) -> Evaluation:
+    """Translate `sources` and score the translations against `references`, which are in `language`."""
+    hypotheses = translate_sentences(model, tokenizer, sources, inference=inference)
+    equal = sum(hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True))
+    return Evaluation(hypotheses, scores(hypotheses, list(references), language=language), equal / len(hypotheses))
+
+
+def evaluate_splits(loaded: checkpoint.Checkpoint, corpus: Corpus, folder: RunFolder, *, name: str) -> dict[str, Any]:
+    """Evaluate a checkpoint of a run on the dev and test sets, and keep its translations as `name.split.txt`."""
+    config = loaded.config
+    model = loaded.model().to(device_of(config["trainer"]["accelerator"]))
+    results: dict[str, Any] = {"step": loaded.step}
+    for split in corpus.splits():
+        if split == "train":
+            continue
+        result = evaluate_sentences(
+            model,
+            loaded.tokenizer,
+            *corpus.text(split),
+            inference=config["inference"],
+            language=config["data"]["target_language"] or "en",
+        )
+        results[split] = result.as_dict()
+        write_lines(folder.path / "translations" / f"{name}.{split}.txt", result.hypotheses)
+    return results
+
+
+def write_lines(path: Path, lines: Sequence[str]) -> None:
+    """Write sentences, one a line, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.partial")
+    try:
+        temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def show(folder: RunFolder, corpus: Corpus, *, samples: int = 4) -> None:
+    """Print what a finished run has come to: scores with signatures, a few translations, speed, and its folder."""
+    result, console = folder.result, Console()
+    table = Table("checkpoint", "set", "BLEU", "chrF", "BLEU, tokenised, lower-cased", "exact match")
+    for name, splits in result["scores"].items():
+        for split, scored in splits.items():
+            if split != "step":
+                values = [f"{scored[key]['value']:.2f}" for key in ("bleu", "chrf", "bleu_tokenized_lowercase")]
+                table.add_row(name, split, *values, f"{100 * scored['exact_match']:.1f} %")
+    console.print(table)
+    scored = next(iter(result["scores"].values()))["dev"]
+    for key in ("bleu", "chrf", "bleu_tokenized_lowercase"):
+        console.print(f"{scored[key]['name']}: {scored[key]['signature']}", soft_wrap=True, highlight=False)
+    split = "test" if "test" in corpus.splits() else "dev"
+    translations = (folder.path / "translations" / f"averaged.{split}.txt").read_text(encoding="utf-8").split("\n")
+    for source, reference, translation in list(zip(*corpus.text(split), translations, strict=False))[:samples]:
+        console.print(f"\nsource       {source}", highlight=False, markup=False)
+        console.print(f"reference    {reference}", highlight=False, markup=False)
+        console.print(f"translation  {translation}", highlight=False, markup=False)
+    console.print(
+        f"\n{result['parameters']:,} parameters, {result['steps']:,} steps, {result['target_tokens']:,} target tokens "
+        f"in {result['training_seconds']:.0f} s: {result['tokens_per_second']:,.0f} tokens/s, {result['flops']:.2e} FLOPs",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(f"run folder: {folder.path}", highlight=False, soft_wrap=True)
+
+
+def evaluated_data(cfg: DictConfig, checkpoint_config: Mapping[str, Any]) -> DictConfig:
+    """The data to decode: those named with `data=`, else the checkpoint's own.
+
+    Raises:
+        ValueError: if a key of the data is set without naming them.
+    """
+    overrides = [override.lstrip("+~").partition("=")[0] for override in HydraConfig.get().overrides.task]
+    if "data" in overrides or "experiment" in overrides:
+        return cfg.data
+    if stray := [key for key in overrides if key.startswith("data.") and key != "data.split"]:
+        raise ValueError(f"{stray[0]} is set, but not for which data; name them too, as in data=text {stray[0]}=...")
+    return OmegaConf.merge(checkpoint_config["data"], {"split": cfg.data.split})
+
+
+def evaluate(cfg: DictConfig) -> None:
+    """Decode `data.split` with `checkpoint`, log its scores, and write result.json and the translations."""
+    loaded = checkpoint.read(Path(cfg.checkpoint))
+    data = evaluated_data(cfg, loaded.config)
+    corpus = instantiate(data.corpus, _convert_="all")
+    if data.split not in corpus.splits():
+        raise ValueError(f"data.split={data.split} is not in {data.name}; it has {', '.join(corpus.splits())}.")
+    sources, references = map(list, zip(*corpus.pairs(data.split), strict=True))
+    model = loaded.model().to(device_of(cfg.trainer.accelerator))
+    result = evaluate_sentences(
+        model,
+        loaded.tokenizer,
+        sources,
+        references,
+        inference=cfg.inference,
+        language=data.target_language or "en",
+    )
+    folder = Path(cfg.run_dir)
+    write_lines(folder / f"{data.split}.txt", result.hypotheses)
+    inference = OmegaConf.to_container(cfg.inference, resolve=True)
+    content = {"checkpoint": cfg.checkpoint, "data": data.name, "split": data.split, "inference": inference}
+    (folder / "result.json").write_text(json.dumps({**content, **result.as_dict()}, indent=2) + "\n")
+    for score in result.scores.values():
+        log.info("%s %s: %s", data.name, data.split, score)
+    log.info("exact match %.1f %% of %d; translations in %s", 100 * result.exact_match, len(sources), folder)

@@ -1,0 +1,190 @@
+"""task=train: prepare, train, then evaluate the last, the best and the averaged checkpoint."""
+
+import logging
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from hydra.utils import instantiate
+from lightning.pytorch import Trainer, seed_everything
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from omegaconf import DictConfig, OmegaConf
+
+from aiayn.callbacks.speed import TrainingSpeed
+from aiayn.data.batching import accumulation_steps
+from aiayn.data.corpus import Corpus
+from aiayn.data.datamodule import ParallelDataModule
+from aiayn.evaluation.cost import training_flops
+from aiayn.inference import checkpoint
+from aiayn.run_folder import RunFolder
+from aiayn.tasks.evaluate import evaluate_splits, show
+from aiayn.tasks.prepare import prepare_corpus
+from aiayn.training.checkpoint_io import AtomicCheckpointIO
+from aiayn.training.module import TranslationModule
+from aiayn.training.tracking import loggers
+
+log = logging.getLogger(__name__)
+
+
+def train(cfg: DictConfig) -> float | None:
+    """Train until `training.max_steps`, resuming what the folder holds, and evaluate.
+
+    Returns:
+        Dev BLEU of the averaged checkpoint, for sweepers that optimise; None on ranks that do not evaluate.
+    """
+    config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
+    quiet_lightning()
+    folder = RunFolder(Path(cfg.run_dir), config)
+    if folder.done:
+        log.info("%s is done: %d steps; nothing to do.", folder.path, folder.result["steps"])
+    else:
+        with torch.device("meta"):  # illegal sizes are refused before the corpus is prepared
+            checkpoint.build_model(config["model"], vocab_size=config["data"]["vocab_size"])
+        with loggers(config["logger"], folder.path, config) as opened:
+            trainer = build_trainer(config, opened)
+            corpus = prepare_corpus(cfg)
+            fit(trainer, corpus, folder)
+            if not trainer.is_global_zero:
+                return None
+            evaluate_run(trainer, corpus, folder)
+        show(folder, corpus)
+    return folder.result["scores"]["averaged"]["dev"]["bleu"]["value"]
+
+
+def build_trainer(config: dict[str, Any], opened: list[Logger]) -> Trainer:
+    """The Lightning Trainer of a config.
+
+    Raises:
+        ValueError: if there is no such device, or the settings contradict each other.
+    """
+    settings = dict(config["trainer"])
+    if settings["precision"] == "auto":
+        gpu = settings["accelerator"] in ("auto", "gpu", "cuda") and torch.cuda.is_available()
+        settings["precision"] = "bf16-mixed" if gpu and torch.cuda.is_bf16_supported() else "32-true"
+    try:
+        return Trainer(
+            **settings,
+            max_epochs=-1,
+            max_steps=config["training"]["max_steps"],
+            logger=opened,
+            callbacks=list(instantiate(config["callbacks"], _convert_="all").values()),
+            plugins=[AtomicCheckpointIO()],
+            log_every_n_steps=1,  # the module logs when there is something to say
+            num_sanity_val_steps=0,
+            check_val_every_n_epoch=None,  # validation is counted in steps, across epochs
+            use_distributed_sampler=False,  # each rank's share is planned by TokenBatchSampler
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=config["run_dir"],
+        )
+    except MisconfigurationException as error:
+        raise ValueError(f"trainer: {' '.join(str(error).split())}") from error
+
+
+def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
+    """Train from the folder's latest checkpoint, or from the start."""
+    config = folder.config
+    data, training = config["data"], config["training"]
+    pairs = corpus.pairs("train")
+    longest = 1 + int(max(pairs.source.lengths.max(), pairs.target.lengths.max()))  # with EOS
+    # Both are known only now that the Trainer knows its devices and the corpus its longest pair.
+    trainer.accumulate_grad_batches = accumulation_steps(
+        data["tokens_per_batch"], data["tokens_per_device"], world_size=trainer.world_size, longest=longest
+    )
+    trainer.val_check_interval = training["validate_steps"] * trainer.accumulate_grad_batches
+    resume = folder.latest
+    if resume:
+        checkpoint.read_raw(resume)
+    if trainer.is_global_zero:
+        folder.start()
+    seed_everything(config["seed"], verbose=False)
+    model = checkpoint.build_model(config["model"], vocab_size=corpus.tokenizer.vocab_size)
+    if model.longest is not None and model.longest < longest:
+        raise ValueError(
+            f"model.position.max_length={model.longest} is smaller than the longest sentence, {longest} tokens; "
+            f"raise it, or lower data.cleaning.max_length."
+        )
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    log.info(
+        "%s: %s parameters, %s pairs, %d x %d micro-batches a step, %s%s",
+        config["name"],
+        f"{parameters:,}",
+        f"{len(pairs):,}",
+        trainer.world_size,
+        trainer.accumulate_grad_batches,
+        trainer.precision,
+        f", resumed from {resume.name}" if resume else "",
+    )
+    module = TranslationModule(
+        model,
+        training=training,
+        d_model=config["model"]["d_model"],
+        seed=config["seed"],
+        contents=checkpoint.contents(config, corpus.tokenizer),
+    )
+    module_data = ParallelDataModule(
+        corpus, tokens_per_batch=data["tokens_per_batch"], seed=config["seed"], workers=data["loader_workers"]
+    )
+    trainer.fit(module, datamodule=module_data, ckpt_path=resume, weights_only=True)
+    if trainer.is_global_zero:
+        folder.write(**training_cost(trainer, corpus, config), parameters=parameters)
+
+
+def training_cost(trainer: Trainer, corpus: Corpus, config: dict[str, Any]) -> dict[str, Any]:
+    """Steps, tokens, seconds and floating-point operations of the training so far."""
+    speed = next(callback for callback in trainer.callbacks if isinstance(callback, TrainingSpeed))
+    pairs = corpus.pairs("train")
+    source, target = pairs.source.lengths + 1, pairs.target.lengths + 1  # with EOS
+    sizes = {key: config["model"][key] for key in ("layers", "d_model", "d_ff", "heads", "d_k", "d_v")}
+    flops = training_flops(
+        **sizes,
+        vocab_size=corpus.tokenizer.vocab_size,
+        source_tokens=speed.tokens * source.sum() / target.sum(),
+        target_tokens=speed.tokens,
+        source_length=np.square(source).sum() / source.sum(),
+        target_length=np.square(target).sum() / target.sum(),
+    )
+    return {
+        "steps": trainer.global_step,
+        "target_tokens": speed.tokens,
+        "training_seconds": speed.seconds,
+        "tokens_per_second": speed.tokens / max(speed.seconds, 1e-9),
+        "flops": float(flops),
+        "world_size": trainer.world_size,
+        "precision": trainer.precision,
+    }
+
+
+def evaluate_run(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
+    """Evaluate the last, the best and the averaged checkpoint on the dev and test sets; the run is then done."""
+    latest = folder.latest
+    assert latest is not None
+    files = {"last": latest, "best": folder.checkpoints / "best.ckpt", "averaged": folder.checkpoints / "averaged.ckpt"}
+    results: dict[str, Any] = {}
+    for name, file in files.items():
+        if file.exists():  # there is no best one when nothing was validated
+            results[name] = evaluate_splits(checkpoint.read(file), corpus, folder, name=name)
+            for logger in trainer.loggers:
+                logger.log_metrics(
+                    {
+                        f"{name}/{split}/{key}": value["value"]
+                        for split, values in results[name].items()
+                        if split != "step"
+                        for key, value in values.items()
+                        if isinstance(value, dict)
+                    },
+                    step=trainer.global_step,
+                )
+    folder.write(scores=results, status="done")
+
+
+def quiet_lightning() -> None:
+    """Leave Lightning's warnings and drop its tips, and the second copy of every line that Hydra prints already."""
+    for name in ("lightning", "lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).handlers.clear()
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for tip in ("does not have many workers", "exists and is not empty", "isinstance.treespec", "lr_scheduler.step"):
+        warnings.filterwarnings("ignore", message=f".*{tip}")

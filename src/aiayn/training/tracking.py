@@ -1,0 +1,54 @@
+"""Loggers of a run: CSV always, TensorBoard and Weights & Biases on request."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hydra.utils import instantiate
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities import rank_zero_only
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def loggers(settings: Mapping[str, Any], folder: Path, config: dict[str, Any]) -> Iterator[list[Logger]]:
+    """Open the loggers of `logger=`, with the run's config, and close them even when the run fails.
+
+    W&B goes offline when there is no login, and a run that is resumed in its folder stays one run there. Without the
+    closing, all rows of a sweep in one process would become one W&B run, and a failed run would count as finished.
+    """
+    settings = {name: dict(values) for name, values in settings.items()}
+    if "wandb" in settings:
+        settings["wandb"] |= _wandb_settings(folder)
+    opened: list[Logger] = [instantiate(values) for values in settings.values()]
+    for logger in opened:
+        logger.log_hyperparams(config)
+    failed = True
+    try:
+        yield opened
+        failed = False
+    finally:
+        for logger in opened:
+            logger.finalize("failed" if failed else "success")
+        if "wandb" in settings and rank_zero_only.rank == 0:
+            import wandb
+
+            wandb.finish(exit_code=int(failed))
+
+
+def _wandb_settings(folder: Path) -> dict[str, Any]:
+    """The run's id, kept in its folder, and whether W&B has to be offline."""
+    import wandb
+
+    file = folder / "wandb_id.txt"
+    if not file.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        file.write_text(wandb.util.generate_id())
+    settings: dict[str, Any] = {"id": file.read_text()}
+    if wandb.setup().settings.mode != "offline" and not wandb.api.api_key:
+        log.warning("W&B has no login: the run is kept offline in %s; `wandb login`, then `wandb sync` it.", folder)
+        settings["offline"] = True
+    return settings

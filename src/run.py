@@ -1,0 +1,69 @@
+"""Compose the config and call the task that it names: `python src/run.py model=base data=wmt14_ende`.
+
+Imports hydra and omegaconf only: `--help`, `--cfg job` and a mistyped key answer before torch could have been loaded.
+"""
+
+import os
+import sys
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))  # also when the project is not installed
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException
+from omegaconf import Container, DictConfig
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+
+from aiayn import schema
+
+TRACEBACK = os.environ.get("HYDRA_FULL_ERROR") == "1"
+
+
+def explain(error: BaseException) -> str:
+    """One line for an error that the user can mend: what Hydra wrapped, with a suggestion for a mistyped name."""
+    while isinstance(error, HydraException | OmegaConfBaseException) and error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
+        group, _, name = error.missing_cfg_file.rpartition("/")
+        return f"there is no {group}={name}{suggest(name, [option for option in error.options if option != 'schema'])}"
+    if isinstance(error, OmegaConfBaseException) and error.full_key:
+        if isinstance(error, ConfigKeyError | ConfigAttributeError) and isinstance(error.parent_node, Container):
+            return f"there is no key {error.full_key}{suggest(str(error.key), map(str, error.parent_node))}"
+        reason = str(error).split("\n")[0].removeprefix("ValueError raised while resolving interpolation: ")
+        return f"{error.full_key}: {reason}"
+    return " ".join(str(error).split())
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """The known name that was meant, or all of them."""
+    known = list(known)
+    near = get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}."
+
+
+@hydra.main(version_base="1.3", config_path="../conf", config_name="config")
+def main(cfg: DictConfig) -> None:
+    """Run the task, with the folder that Hydra made as the run's folder."""
+    cfg.run_dir = HydraConfig.get().runtime.output_dir
+    try:
+        hydra.utils.get_method(cfg.task)(cfg)
+    except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
+        if TRACEBACK:
+            raise
+        sys.exit(f"error: {explain(error)}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    schema.register()
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, so that one place turns errors into a line
+    try:
+        main()
+    except (ConfigCompositionException, OmegaConfBaseException) as error:
+        if TRACEBACK:
+            raise
+        sys.exit(f"error: {explain(error)}")

@@ -1,0 +1,331 @@
+import fcntl
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aiayn.data import corpus
+from aiayn.data.cleaning import Cleaning
+from aiayn.data.corpus import Corpus, prepare
+from aiayn.data.parallel_text import ParallelText, multi30k
+from aiayn.data.ragged import Ragged, RaggedWriter
+from aiayn.data.tokenizer import UNK, Tokenizer
+
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared" / "data"
+Pairs = list[tuple[str, str]]
+NOUNS = ["dog", "cat", "girl", "boy", "horse"]
+TRAIN: Pairs = [(f"the {a} saw a {b}", f"{a} sah {b}") for a in NOUNS for b in NOUNS if a != b]
+HELD_OUT: Pairs = [("the dog saw a house", "dog sah haus"), ("", ""), ("a\x85b \xa0", " b"), ("", "")]
+
+
+class Lines:
+    """A parallel text in memory that counts how often train is read."""
+
+    def __init__(self, train: Pairs = TRAIN, **held_out: Pairs) -> None:
+        self.by_split: dict[str, Pairs] = {"train": train, "dev": HELD_OUT, **held_out}
+        self.reads = 0
+
+    def splits(self) -> list[str]:
+        return list(self.by_split)
+
+    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
+        self.reads += split == "train"
+        return iter(self.by_split[split])
+
+    def fingerprint(self) -> dict[str, Any]:
+        return self.by_split
+
+
+def prepared(
+    text: ParallelText, folder: Path, *, vocab_size: int = 47, sample: int = 1000, workers: int = 0, **limits: Any
+) -> Corpus:
+    return prepare(
+        text,
+        folder=folder,
+        vocab_size=vocab_size,
+        character_coverage=1.0,
+        tokenizer_sample=sample,
+        cleaning=Cleaning(**limits),
+        workers=workers,
+    )
+
+
+def decoded(corpus: Corpus, split: str) -> Pairs:
+    pairs = corpus.pairs(split)
+    return list(zip(*(corpus.tokenizer.decode(list(side)) for side in (pairs.source, pairs.target)), strict=True))
+
+
+def test_each_rule_removes_and_counts_what_it_should(tmp_path: Path) -> None:
+    dirt = [
+        ("", "leer"),
+        (" \u3000", "leer"),
+        ("\u200b", "leer"),  # is found empty when it is encoded
+        ("the dog saw a house", "anders"),
+        (" anders", "dog sah haus "),
+        TRAIN[3],
+        (f" {TRAIN[3][0]}", TRAIN[3][1]),
+        ("a b c d e f g h", "dog cat boy girl " * 8),
+        ("a", "the dog saw a girl the"),
+    ]
+    text = Lines(TRAIN[:7] + dirt + TRAIN[7:])
+    found = prepared(text, tmp_path, max_length=23, max_ratio=5)
+    assert found.statistics["removed"] == {"empty": 3, "held_out": 2, "duplicate": 2, "too_long": 1, "ratio": 1}
+    assert found.statistics["pairs_read"] == 29
+    assert found.statistics["kept"] == 20
+    assert decoded(found, "train") == TRAIN
+    assert found.statistics["tokens"] == {
+        side: int(getattr(found.pairs("train"), side).lengths.sum()) for side in ("source", "target")
+    }
+
+
+def test_dev_and_test_are_kept_line_for_line(tmp_path: Path) -> None:
+    found = prepared(Lines(test=HELD_OUT[:2] + TRAIN[:3]), tmp_path, max_length=9)
+    assert found.splits() == ["train", "dev", "test"]
+    assert list(zip(*found.text("dev"), strict=True)) == HELD_OUT
+    assert list(zip(*found.text("test"), strict=True)) == HELD_OUT[:2] + TRAIN[:3]
+    assert found.pairs("dev").source.lengths.astype(bool).tolist() == [True, False, True, False]
+    assert found.statistics["splits"] == {"train": 17, "dev": 4, "test": 5}
+
+
+def test_the_tokenizer_learns_nothing_from_dev_and_test(tmp_path: Path) -> None:
+    found = prepared(Lines([*TRAIN, ("\u4e2d", "\u4e2d")], test=[("\u4e2d", "\u4e2d")]), tmp_path)
+    assert found.tokenizer.encode(["\u4e2d"])[0][-1] == UNK
+
+
+def test_the_tokenizer_learns_from_no_more_than_the_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
+
+    def train(sentences: Iterable[str], **settings: Any) -> Tokenizer:
+        seen.append(list(sentences))
+        return original(seen[-1] + ["thedogsawacatgirlboyhorse"], **settings)
+
+    original = Tokenizer.train
+    monkeypatch.setattr(Tokenizer, "train", train)
+    for folder in ("first", "second"):
+        prepared(Lines(), tmp_path / folder, sample=14, vocab_size=29)
+    assert len(seen[0]) == 14
+    assert len(set(seen[0])) == 14
+    assert set(seen[0]) < {sentence for pair in TRAIN for sentence in pair}
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_number_of_workers_does_not_change_a_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    monkeypatch.setattr(corpus, "CHUNK", 3)
+    text = Lines(TRAIN * 5 + [("dog", "hund " * 11)] + TRAIN)
+    paths = [prepared(text, tmp_path / str(number), workers=number).path for number in (0, workers)]
+    files = sorted(file.name for file in paths[0].iterdir() if file.name != "statistics.json")
+    assert len(files) == 4 + 4 + 2 + 1  # of train, of dev, its text, the tokenizer
+    for name in files:
+        assert (paths[0] / name).read_bytes() == (paths[1] / name).read_bytes(), name
+
+
+def test_a_second_run_finds_the_corpus_without_reading_the_text(tmp_path: Path) -> None:
+    text = Lines()
+    first = prepared(text, tmp_path)
+    second = prepared(text, tmp_path, workers=2)
+    assert second.path == first.path
+    assert text.reads == 3
+    assert second.tokenizer.hash == first.tokenizer.hash
+
+
+def test_other_text_or_settings_make_another_corpus(tmp_path: Path) -> None:
+    variants = [
+        prepared(Lines(), tmp_path),
+        prepared(Lines(TRAIN[:13]), tmp_path),
+        prepared(Lines(), tmp_path, vocab_size=43),
+        prepared(Lines(), tmp_path, max_length=13),
+    ]
+    assert len({found.path for found in variants}) == 4
+
+
+PROGRAM = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from test_corpus import TRAIN, Lines, prepared
+
+class Slow(Lines):
+    def pairs(self, split):
+        if split == "train":
+            print("read", flush=True)
+        for pair in super().pairs(split):
+            time.sleep({seconds})
+            yield pair
+
+text = Slow(TRAIN * 2)
+print(prepared(text, Path({folder!r})).path)
+"""
+
+
+def started(folder: Path, *, seconds: float) -> subprocess.Popen[str]:
+    """A process of its own that prepares `TRAIN * 2`, taking so long for each pair."""
+    program = PROGRAM.format(tests=str(Path(__file__).parent), seconds=seconds, folder=str(folder))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def test_two_processes_at_once_do_the_work_once_and_open_the_same_corpus(tmp_path: Path) -> None:
+    processes = [started(tmp_path, seconds=0.01) for _ in range(2)]
+    outputs = [process.communicate(timeout=60)[0].splitlines() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert sorted(map(len, outputs)) == [1, 4]  # one read train three times, the other not at all
+    assert outputs[0][-1] == outputs[1][-1]
+    assert decoded(Corpus.open(Path(outputs[0][-1])), "train") == TRAIN
+
+
+@pytest.mark.parametrize("reads", [1, 3])
+def test_a_killed_build_is_built_anew(tmp_path: Path, reads: int) -> None:
+    process = started(tmp_path, seconds=0.01)
+    assert process.stdout is not None
+    for _ in range(reads):
+        assert process.stdout.readline() == "read\n"
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert len(list(tmp_path.glob("*.partial"))) == 1
+    found = prepared(Lines(TRAIN * 2), tmp_path)
+    assert decoded(found, "train") == TRAIN
+    assert sorted(file.name for file in tmp_path.iterdir()) == [found.path.name, f"{found.path.name}.lock"]
+
+
+def test_what_a_dead_builder_left_is_removed_by_the_builder_of_another_corpus_and_a_living_one_is_let_be(
+    tmp_path: Path,
+) -> None:
+    for name in ("dead", "living"):
+        (tmp_path / f"{name}.partial").mkdir()
+    with (tmp_path / "living.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        prepared(Lines(), tmp_path)
+    assert [folder.name for folder in tmp_path.glob("*.partial")] == ["living.partial"]
+
+
+def left(folder: Path) -> list[str]:
+    return [file.name for file in folder.iterdir() if file.suffix != ".lock"]
+
+
+def test_a_vocabulary_too_large_ends_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"data\.vocab_size=997 is more than the text allows; .* value is \d+\."):
+        prepared(Lines(), tmp_path, vocab_size=997)
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("train", "counts"),
+    [([], ""), ([("", "a"), HELD_OUT[0], ("b", "")], "'empty': 2, 'held_out': 1"), (TRAIN, "'too_long': 20")],
+)
+def test_a_training_text_that_cleaning_empties_is_refused_with_the_counts(
+    tmp_path: Path, train: Pairs, counts: str
+) -> None:
+    with pytest.raises(ValueError, match=f"No training pair is left of {len(train)}: .*{counts}"):
+        prepared(Lines(train), tmp_path, max_length=1)
+    assert left(tmp_path) == []
+
+
+def test_a_full_disk_ends_in_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def append(self: RaggedWriter, sequences: Ragged) -> None:
+        with open("/dev/full", "wb") as full:
+            full.write(b"1")
+
+    monkeypatch.setattr(RaggedWriter, "append", append)
+    with pytest.raises(OSError, match=r"^The disk is full: .* could not be written\. Make room") as error:
+        prepared(Lines(), tmp_path, workers=2)
+    assert "\n" not in str(error.value)
+    assert left(tmp_path) == []
+
+
+def test_a_text_that_cannot_be_read_says_so_itself(tmp_path: Path) -> None:
+    class Missing(Lines):
+        def pairs(self, split: str) -> Iterator[tuple[str, str]]:
+            raise FileNotFoundError("train.en")
+
+    with pytest.raises(FileNotFoundError, match=r"^train\.en$"):
+        prepared(Missing(), tmp_path)
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_text_that_changes_while_it_is_read_is_noticed(tmp_path: Path, change: int) -> None:
+    class Growing(Lines):
+        def pairs(self, split: str) -> Iterator[tuple[str, str]]:
+            pairs = list(super().pairs(split))
+            return iter(pairs if self.reads < 3 or split != "train" else [*pairs, TRAIN[0]][: len(pairs) + change])
+
+    with pytest.raises(ValueError, match=f"changed while it was read: 20 pairs, then {20 + change}"):
+        prepared(Growing(), tmp_path)
+
+
+def test_a_damaged_corpus_is_refused_when_it_is_opened(tmp_path: Path) -> None:
+    path = prepared(Lines(), tmp_path).path
+    tokens = path / "train.source.tokens.npy"
+    os.truncate(tokens, tokens.stat().st_size - 1)
+    with pytest.raises(ValueError, match="is not a complete corpus; delete it"):
+        Corpus.open(path)
+    with pytest.raises(ValueError, match="is not a complete corpus; delete it"):
+        Corpus.open(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [({"sample": 1}, "data.tokenizer_sample must be at least 2"), ({"workers": -1}, "data.prepare_workers must be 0")],
+)
+def test_settings_that_make_no_sense_are_refused_before_any_work(
+    tmp_path: Path, setting: dict[str, int], message: str
+) -> None:
+    text = Lines()
+    with pytest.raises(ValueError, match=message):
+        prepared(text, tmp_path, **setting)
+    assert text.reads == 0
+
+
+def test_progress_is_lines_without_a_terminal_and_a_bar_on_one(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(corpus, "LOG_INTERVAL", -1)
+    monkeypatch.setattr(corpus, "CHUNK", 13)
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    with caplog.at_level(logging.INFO):
+        prepared(Lines(), tmp_path / "lines")
+    assert "encode: 13 of 20 pairs" in caplog.text
+    assert "encode" not in capsys.readouterr().err
+    caplog.clear()
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes any stream for a terminal then
+    with caplog.at_level(logging.INFO):
+        prepared(Lines(), tmp_path / "bar")
+    assert "encode: 13 of 20 pairs" not in caplog.text
+    assert "encode" in capsys.readouterr().err
+
+
+def test_statistics_are_plain_data_with_the_settings(tmp_path: Path) -> None:
+    found = prepared(Lines(), tmp_path)
+    assert json.loads((found.path / "statistics.json").read_text()) == found.statistics
+    assert found.statistics["settings"]["cleaning"]["max_length"] == 250
+    assert set(found.statistics["seconds"]) == {"judge", "tokenizer", "encode"}
+
+
+@pytest.mark.skipif(not (SHARED / "multi30k").is_dir(), reason="needs ../shared/data/multi30k")
+def test_multi30k_loses_seven_pairs_and_keeps_dev_and_test_whole(tmp_path: Path) -> None:
+    text = multi30k(path=SHARED / "multi30k", source_language="en", target_language="de")
+    began = time.monotonic()
+    found = prepared(text, tmp_path, vocab_size=5000, workers=2)
+    assert found.statistics["removed"] == {"empty": 0, "held_out": 2, "duplicate": 3, "too_long": 0, "ratio": 2}
+    assert found.statistics["splits"] == {"train": 28993, "dev": 1014, "test": 1000}
+    sources, targets = found.text("test")
+    assert list(zip(sources, targets, strict=True)) == list(text.pairs("test"))
+    again = found.tokenizer.decode([found.pairs("test").target[row] for row in range(50)])
+    assert np.mean([a == b.strip() for a, b in zip(again, targets, strict=False)]) > 0.9
+    assert time.monotonic() - began < 60

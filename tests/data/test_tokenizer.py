@@ -1,0 +1,110 @@
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aiayn.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+
+SOURCE = Path(__file__).parents[2] / "src"
+SENTENCES = [f"The {a} saw the {b}." for a in ("dog", "cat", "girl") for b in ("bird", "boat", "house", "horse")] + [
+    f"{a} sah {b}." for a in ("Der Hund", "Die Katze") for b in ("den Vogel", "das Boot", "das Haus")
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train(SENTENCES, vocab_size=61)
+
+
+def test_decoding_gives_back_what_was_encoded(tokenizer: Tokenizer) -> None:
+    assert tokenizer.decode(tokenizer.encode(SENTENCES)) == SENTENCES
+
+
+def test_the_special_ids_are_those_of_the_project(tokenizer: Tokenizer) -> None:
+    assert (PAD, UNK, BOS, EOS) == (0, 1, 2, 3)
+    assert tokenizer.encode(["\u4e2d"])[0][-1] == UNK
+    assert tokenizer.decode([[BOS, *tokenizer.encode(["The dog"])[0], EOS, PAD]]) == ["The dog"]
+
+
+def test_text_that_spells_a_special_symbol_is_text(tokenizer: Tokenizer) -> None:
+    ids = np.concatenate(tokenizer.encode(["<s> </s> <pad>"]))
+    assert not np.isin([PAD, BOS, EOS], ids).any()
+
+
+def test_no_sentences_and_empty_ones_survive_the_way_there_and_back(tokenizer: Tokenizer) -> None:
+    assert tokenizer.encode([]) == []
+    assert tokenizer.decode([]) == []
+    assert [len(ids) for ids in tokenizer.encode(["", " ", "\u200b"])] == [0, 0, 0]
+    assert tokenizer.decode([[], np.array([], np.int32)]) == ["", ""]
+
+
+def test_a_tokenizer_is_its_bytes(tokenizer: Tokenizer) -> None:
+    for copy in (Tokenizer(tokenizer.model), pickle.loads(pickle.dumps(tokenizer))):
+        assert copy.hash == tokenizer.hash
+        assert copy.vocab_size == 61
+        assert np.array_equal(copy.encode(SENTENCES)[5], tokenizer.encode(SENTENCES)[5])
+
+
+def test_the_same_sentences_give_the_same_model_in_every_process(tokenizer: Tokenizer) -> None:
+    program = f"from aiayn.data.tokenizer import *; print(Tokenizer.train({SENTENCES!r}, vocab_size=61).hash)"
+    output = subprocess.run(
+        [sys.executable, "-c", program], env={"PYTHONPATH": str(SOURCE)}, capture_output=True, text=True, check=True
+    )
+    assert output.stdout.strip() == tokenizer.hash
+
+
+def test_threads_may_share_a_tokenizer(tokenizer: Tokenizer) -> None:
+    expected = tokenizer.encode(SENTENCES)
+    with ThreadPoolExecutor(3) as pool:
+        for encoded in pool.map(tokenizer.encode, [SENTENCES] * 13):
+            assert all(map(np.array_equal, encoded, expected))
+
+
+def test_a_vocabulary_larger_than_the_text_allows_is_refused_with_the_largest_possible() -> None:
+    with pytest.raises(
+        ValueError, match=r"data\.vocab_size=997 is more than .* largest possible value is \d+"
+    ) as error:
+        Tokenizer.train(SENTENCES, vocab_size=997)
+    largest = int(re.findall(r"is (\d+)\.", str(error.value))[0])
+    assert Tokenizer.train(SENTENCES, vocab_size=largest).vocab_size == largest
+
+
+def test_a_vocabulary_smaller_than_the_alphabet_is_refused_with_the_smallest_possible() -> None:
+    with pytest.raises(ValueError, match=r"data\.vocab_size=7 has no room .* give at least \d+") as error:
+        Tokenizer.train(SENTENCES, vocab_size=7)
+    smallest = int(re.findall(r"at least (\d+)", str(error.value))[0])
+    assert Tokenizer.train(SENTENCES, vocab_size=smallest).vocab_size == smallest
+
+
+@pytest.mark.parametrize("vocab_size", [-1, 0, 4])
+def test_a_vocabulary_of_special_symbols_alone_is_refused(vocab_size: int) -> None:
+    with pytest.raises(ValueError, match=f"data.vocab_size must be above .* 4 special symbols, got {vocab_size}"):
+        Tokenizer.train(SENTENCES, vocab_size=vocab_size)
+
+
+def test_other_settings_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"data.character_coverage must be in \(0, 1\], got 1.5"):
+        Tokenizer.train(SENTENCES, vocab_size=61, character_coverage=1.5)
+    with pytest.raises(ValueError, match="no sentence to train"):
+        Tokenizer.train([], vocab_size=61)
+
+
+def test_what_goes_wrong_in_reading_the_sentences_comes_out_as_it_is() -> None:
+    def sentences() -> Iterator[str]:
+        yield "a"
+        raise ValueError("line 2 is not UTF-8")
+
+    with pytest.raises(ValueError, match="line 2 is not UTF-8"):
+        Tokenizer.train(sentences(), vocab_size=61)
+
+
+@pytest.mark.parametrize("model", [b"", b"no model"])
+def test_bytes_that_are_no_model_are_refused(model: bytes) -> None:
+    with pytest.raises(ValueError, match=r"not a SentencePiece model|has pad, unk, bos, eos"):
+        Tokenizer(model)

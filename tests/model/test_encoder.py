@@ -1,0 +1,21 @@
+from functools import partial
+
+import torch
+
+from aiayn.model.attention import MultiHeadAttention
+from aiayn.model.encoder import EncoderLayer
+from aiayn.model.feed_forward import FeedForward
+from aiayn.model.norm import PostNorm
+
+
+def test_a_layer_is_attention_then_feed_forward_each_normalised_after_its_residual() -> None:
+    layer = EncoderLayer(
+        attention=partial(MultiHeadAttention, 6, 2, d_k=5, d_v=7),
+        feed_forward=partial(FeedForward, 6, 11),
+        norm=partial(PostNorm, 6, 0.0),
+    )
+    x = torch.randn(2, 3, 6)
+    parts = dict(layer.named_modules())
+    attended = parts["self_attention_norm.norm"](x + layer.self_attention(x))
+    expected = parts["feed_forward_norm.norm"](attended + layer.feed_forward(attended))
+    torch.testing.assert_close(layer(x), expected)

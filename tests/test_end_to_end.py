@@ -1,0 +1,269 @@
+"""Whole commands, as a user types them, on a model and a corpus that take seconds."""
+
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import SMALL, CommandLine, command, environment
+
+from aiayn.inference import checkpoint
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="session")
+def finished(aiayn: CommandLine, outputs: Path) -> Path:
+    """The folder of an undisturbed run."""
+    folder = outputs / "finished"
+    done = aiayn(f"run_dir={folder}")
+    assert "BLEU" in done.stdout
+    assert str(folder) in done.stdout
+    return folder
+
+
+def final(folder: Path) -> dict:
+    """The whole content of a run's last checkpoint."""
+    return checkpoint.read_raw(max((folder / "checkpoints").glob("step_*.ckpt")))
+
+
+def assert_same_weights(a: Path, b: Path) -> None:
+    """Bit for bit, weights and optimizer."""
+    first, second = final(a), final(b)
+    assert first["global_step"] == second["global_step"]
+    for name, value in first["state_dict"].items():
+        assert torch.equal(value, second["state_dict"][name]), name
+    states = [content["optimizer_states"][0]["state"] for content in (first, second)]
+    for index, values in states[0].items():
+        assert all(torch.equal(value, states[1][index][name]) for name, value in values.items())
+
+
+def test_a_run_leaves_a_result_with_its_provenance(finished: Path) -> None:
+    result = json.loads((finished / "result.json").read_text())
+    assert result["status"] == "done"
+    assert result["steps"] == 24
+    assert set(result["scores"]) == {"last", "best", "averaged"}
+    for scored in result["scores"].values():
+        assert {"dev", "test"} <= set(scored)
+        assert "version:" in scored["dev"]["bleu"]["signature"]
+    assert result["target_tokens"] > 0
+    assert result["flops"] > 0
+    assert {"config", "config_hash", "command", "git_commit", "versions", "parameters"} <= set(result)
+    assert len((finished / "translations" / "averaged.test.txt").read_text().splitlines()) == 13
+    metrics = (finished / "metrics" / "version_0" / "metrics.csv").read_text().splitlines()
+    assert {"dev/bleu", "dev/perplexity", "train/loss", "train/tokens_per_second"} <= set(metrics[0].split(","))
+
+
+def test_the_last_checkpoints_are_kept_and_averaged(finished: Path) -> None:
+    kept = sorted(path.name for path in (finished / "checkpoints").glob("step_*.ckpt"))
+    assert kept == ["step_0000018.ckpt", "step_0000021.ckpt", "step_0000024.ckpt"]
+    averaged = checkpoint.read_raw(finished / "checkpoints" / "averaged.ckpt")["state_dict"]
+    states = [checkpoint.read_raw(finished / "checkpoints" / name)["state_dict"] for name in kept]
+    for name, value in averaged.items():
+        mean = sum(state[name].double() for state in states) / 3
+        assert torch.equal(value, mean.float()), name
+
+
+def test_a_run_that_is_done_does_nothing(aiayn: CommandLine, finished: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (finished / "checkpoints").iterdir()}
+    done = aiayn(f"run_dir={finished}")
+    assert "is done" in done.stderr
+    assert before == {path: path.stat().st_mtime_ns for path in (finished / "checkpoints").iterdir()}
+
+
+def test_another_experiment_is_refused_in_the_folder(aiayn: CommandLine, finished: Path) -> None:
+    done = aiayn(f"run_dir={finished}", "model.d_ff=64", code=1)
+    assert "model.d_ff=32, not 64" in done.stderr.splitlines()[-1]
+
+
+def test_more_steps_go_on_where_the_run_ended(aiayn: CommandLine, finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "longer")
+    aiayn(f"run_dir={tmp_path / 'longer'}", "training.max_steps=30")
+    aiayn(f"run_dir={tmp_path / 'whole'}", "training.max_steps=30")
+    assert_same_weights(tmp_path / "longer", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_killed_run_resumes_bit_for_bit(outputs: Path, finished: Path, tmp_path: Path, workers: int) -> None:
+    folder = tmp_path / "killed"
+    arguments = command(*SMALL, f"outputs={outputs}", f"run_dir={folder}", f"data.loader_workers={workers}")
+    step = random.randrange(3, 22)
+    process = subprocess.Popen(
+        arguments, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    deadline = time.monotonic() + 120
+    while not any(int(path.stem[5:]) >= step for path in (folder / "checkpoints").glob("step_*.ckpt")):
+        assert process.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert json.loads((folder / "result.json").read_text())["status"] == "running"
+    subprocess.run(arguments, env=environment(), check=True, capture_output=True)
+    assert_same_weights(folder, finished)
+
+
+def test_evaluate_gives_the_scores_of_the_run(aiayn: CommandLine, finished: Path, tmp_path: Path) -> None:
+    aiayn("task=evaluate", f"checkpoint={finished}/checkpoints/averaged.ckpt", "data.split=test", f"run_dir={tmp_path}")
+    scored = json.loads((tmp_path / "result.json").read_text())
+    expected = json.loads((finished / "result.json").read_text())["scores"]["averaged"]["test"]
+    assert scored["bleu"] == expected["bleu"]
+    assert (tmp_path / "test.txt").read_text() == (finished / "translations" / "averaged.test.txt").read_text()
+
+
+def test_evaluate_reads_other_data_when_they_are_named(aiayn: CommandLine, finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_text("one\ntwo\n")
+    (tmp_path / "a.de").write_text("eins\nzwei\n")
+    files = f"{{source: {tmp_path}/a.en, target: {tmp_path}/a.de}}"
+    evaluate = ["task=evaluate", f"checkpoint={finished}/checkpoints/averaged.ckpt", f"run_dir={tmp_path}"]
+    aiayn(*evaluate, "data=text", f"data.train={files}", f"data.dev={files}", f"data.test={files}", small=False)
+    assert json.loads((tmp_path / "result.json").read_text())["sentences"] == 2
+    stray = aiayn(*evaluate, f"data.test={files}", small=False, code=1)
+    assert "data=" in stray.stderr.splitlines()[-1]
+
+
+def test_translate_gives_a_line_for_each_line(aiayn: CommandLine, finished: Path, tmp_path: Path) -> None:
+    translate = ["task=translate", f"checkpoint={finished}/checkpoints/averaged.ckpt", "inference=beam"]
+    text = "three\n\n   \nthe fourth of May\u0085\u2028again\r\n\U0001f600\nfive".encode()
+    done = aiayn(*translate, stdin=text, small=False)
+    lines = done.stdout.split("\n")
+    assert len(lines) == 7
+    assert lines[1] == lines[2] == lines[-1] == ""
+    (tmp_path / "in.txt").write_bytes(text)
+    aiayn(*translate, f"input={tmp_path}/in.txt", f"output={tmp_path}/out.txt", small=False)
+    assert (tmp_path / "out.txt").read_text() == done.stdout
+    assert aiayn(*translate, stdin=b"", small=False).stdout == ""
+
+
+def test_average_writes_a_checkpoint_that_evaluate_reads(aiayn: CommandLine, finished: Path, tmp_path: Path) -> None:
+    files = sorted(str(path) for path in (finished / "checkpoints").glob("step_*.ckpt"))
+    aiayn("task=average", f"checkpoints=[{','.join(files)}]", f"output={tmp_path}/mean.ckpt", small=False)
+    ours, theirs = (
+        checkpoint.read_raw(path)["state_dict"]
+        for path in (tmp_path / "mean.ckpt", finished / "checkpoints" / "averaged.ckpt")
+    )
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    twice = aiayn(
+        "task=average", f"checkpoints=[{files[0]},{files[0]}]", f"output={tmp_path}/x.ckpt", small=False, code=1
+    )
+    assert "twice" in twice.stderr
+    assert not (tmp_path / "x.ckpt").exists()
+
+
+def test_topology_does_not_change_the_experiment(aiayn: CommandLine, tmp_path: Path) -> None:
+    common = ["model.dropout=0", "training.max_steps=6", "training.validate_steps=6", "data.tokens_per_batch=700"]
+    # `tokens_per_device` makes 4 micro-batches on one device and 2 on each of two, see `accumulation_steps`.
+    topologies = {
+        "1x4": ["trainer=cpu", "data.tokens_per_device=230"],
+        "2x2": ["trainer=ddp_cpu", "data.tokens_per_device=230"],
+        "4x1": ["trainer=ddp_cpu", "trainer.devices=4"],
+    }
+    weights, scores = {}, {}
+    for name, arguments in topologies.items():
+        done = aiayn(*common, *arguments, f"run_dir={tmp_path / name}")
+        assert f"{name.replace('x', ' x ')} micro-batches" in done.stderr
+        weights[name] = final(tmp_path / name)["state_dict"]
+        scores[name] = json.loads((tmp_path / name / "result.json").read_text())
+    for name in ("2x2", "4x1"):
+        for key, value in weights["1x4"].items():
+            torch.testing.assert_close(weights[name][key], value, rtol=2e-4, atol=2e-6, msg=f"{name} {key}")
+        assert scores[name]["target_tokens"] == scores["1x4"]["target_tokens"]
+
+
+def test_a_sweep_runs_a_job_for_each_value_and_finishes_what_is_missing(aiayn: CommandLine, outputs: Path) -> None:
+    sweep = [
+        "-m",
+        "model.heads=1,2,4",
+        "training.max_steps=3",
+        "training.validate_steps=3",
+        f"hydra.sweep.dir={outputs}/heads",
+        "hydra.sweep.subdir=h${model.heads}",
+    ]
+    aiayn(*sweep)
+    results = [json.loads((outputs / "heads" / f"h{heads}" / "result.json").read_text()) for heads in (1, 2, 4)]
+    assert [result["config"]["model"]["d_k"] for result in results] == [16, 8, 4]
+    shutil.rmtree(outputs / "heads" / "h2")
+    kept = (outputs / "heads" / "h1" / "result.json").stat().st_mtime_ns
+    aiayn(*sweep)
+    assert (outputs / "heads" / "h2" / "result.json").exists()
+    assert (outputs / "heads" / "h1" / "result.json").stat().st_mtime_ns == kept
+
+
+def test_wandb_is_offline_without_a_login_and_says_so(aiayn: CommandLine, tmp_path: Path) -> None:
+    done = aiayn("logger=wandb", f"run_dir={tmp_path}", "training.max_steps=3", "training.validate_steps=3")
+    assert list((tmp_path / "wandb").glob("offline-run-*")), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["data.tokens_per_device=7"], ["data.tokens_per_device=7", "longest"]),
+        (["data.vocab_size=90000"], ["data.vocab_size=90000", "largest"]),
+        (["trainer.devices=99", "trainer.accelerator=gpu"], ["trainer"]),
+    ],
+)
+def test_what_cannot_run_is_refused_in_one_line(
+    aiayn: CommandLine, tmp_path: Path, arguments: list[str], words: list[str]
+) -> None:
+    done = aiayn(*arguments, f"run_dir={tmp_path / 'run'}", code=1)
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("error: ")
+    assert "Traceback" not in done.stderr
+    assert all(word in line for word in words), line
+
+
+def test_bad_text_is_refused_in_one_line(aiayn: CommandLine, tmp_path: Path) -> None:
+    files = {"good": b"a b\nc d\ne f\n", "short": b"a b\nc d\n", "latin": b"a\nb\n\xe4\xf6\n", "empty": b""}
+    for name, text in files.items():
+        (tmp_path / name).write_bytes(text)
+
+    def line(source: str, target: str) -> str:
+        pair = f"{{source: {tmp_path / source}, target: {tmp_path / target}}}"
+        done = aiayn(
+            "data=text", f"data.train={pair}", f"data.dev={pair}", f"run_dir={tmp_path}/run", small=False, code=1
+        )
+        assert "Traceback" not in done.stderr
+        return done.stderr.splitlines()[-1]
+
+    assert {"3", "2"} <= set(line("good", "short").replace(",", " ").replace(".", " ").split())
+    assert "latin" in line("latin", "good")
+    assert "3" in line("latin", "good")
+    assert "empty" in line("empty", "empty")
+
+
+def test_a_damaged_or_foreign_checkpoint_is_refused(aiayn: CommandLine, finished: Path, tmp_path: Path) -> None:
+    whole = (finished / "checkpoints" / "averaged.ckpt").read_bytes()
+    (tmp_path / "cut.ckpt").write_bytes(whole[: len(whole) // 2])
+    torch.save({"model": torch.zeros(3)}, tmp_path / "foreign.ckpt")
+    (tmp_path / "text.ckpt").write_text("no checkpoint")
+    for name in ("cut", "foreign", "text"):
+        done = aiayn("task=translate", f"checkpoint={tmp_path / name}.ckpt", small=False, stdin=b"one\n", code=1)
+        assert f"{name}.ckpt" in done.stderr.splitlines()[-1]
+        assert "Traceback" not in done.stderr
+
+
+def test_a_full_disk_ends_the_run_and_loses_nothing(outputs: Path, finished: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "full"
+    arguments = command(*SMALL, f"outputs={outputs}", f"run_dir={folder}")
+    # A limit on the size of a file, a little below that of a checkpoint with its optimizer, stands for the full disk.
+    size = min(path.stat().st_size for path in (finished / "checkpoints").glob("step_*.ckpt")) - 1000
+    done = subprocess.run(
+        arguments,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
+    )
+    assert done.returncode == 1
+    assert "could not write the checkpoint" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert not list((folder / "checkpoints").iterdir())  # nothing half-written
+    subprocess.run(arguments, env=environment(), check=True, capture_output=True)
+    assert_same_weights(folder, finished)
