@@ -9,13 +9,11 @@ variant of the plain loop without these shows what they cost.
 """
 
 import argparse
-import gzip
 import math
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -25,30 +23,20 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from aiayn.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from aiayn.data.batching import Batch, BatchLoader, PairDataset, TokenBatchSampler
+from aiayn.data.parallel_text import multi30k
+from aiayn.data.ragged import encode_pairs
+from aiayn.data.tokenizer import PAD, Tokenizer
 from aiayn.model.attention import MultiHeadAttention
 from aiayn.model.feed_forward import FeedForward
 from aiayn.model.norm import PostNorm
 from aiayn.model.position import SinusoidalPosition, sinusoids
 from aiayn.model.transformer import Transformer
-from aiayn.training.loss import label_smoothed_cross_entropy
+from aiayn.training.module import losses
 
 VOCAB_SIZE, LAYERS, D_MODEL, D_FF, HEADS, DROPOUT, LABEL_SMOOTHING = 8000, 3, 256, 1024, 4, 0.1, 0.1
 TOKENS_PER_BATCH = 4096
-ADAM = {"lr": 1e-4, "betas": (0.9, 0.98), "eps": 1e-9}
-
-
-@dataclass
-class Pairs:
-    """Padded ids of one batch: `source` `(pairs, source)`; `target` `(pairs, target)`, from BOS to EOS."""
-
-    source: Tensor
-    target: Tensor
-
-    @property
-    def tokens(self) -> int:
-        """Real target tokens, EOS included."""
-        return int((self.target[:, 1:] != PAD).sum())
+adam = partial(torch.optim.Adam, lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
 
 
 class PlainTransformer(nn.Module):
@@ -58,7 +46,7 @@ class PlainTransformer(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(VOCAB_SIZE, D_MODEL, padding_idx=PAD)
         nn.init.normal_(self.embedding.weight, std=D_MODEL**-0.5)
-        self.register_buffer("positions", sinusoids(1024, D_MODEL))
+        self.positions = nn.Buffer(sinusoids(1024, D_MODEL))
         self.dropout = nn.Dropout(DROPOUT)
         self.transformer = nn.Transformer(D_MODEL, HEADS, LAYERS, LAYERS, D_FF, DROPOUT, batch_first=True)
         self.projection = nn.Linear(D_MODEL, VOCAB_SIZE, bias=False)
@@ -68,7 +56,7 @@ class PlainTransformer(nn.Module):
                 if isinstance(module, nn.MultiheadAttention):
                     module.dropout = 0.0
                 elif isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
-                    module.dropout = nn.Identity()
+                    module.dropout.p = 0.0  # of the hidden units of the feed-forward network
 
     def embed(self, tokens: Tensor) -> Tensor:
         return self.dropout(self.embedding(tokens) * math.sqrt(D_MODEL) + self.positions[: tokens.size(1)])
@@ -90,14 +78,26 @@ class PlainTransformer(nn.Module):
 class Loop:
     """A model, its loss and its optimizer; calling it does one optimizer step on a batch."""
 
-    def __init__(self, name: str, model: nn.Module, loss: Callable[..., Tensor], *, bfloat16: bool, fused: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        model: nn.Module,
+        loss: Callable[..., Tensor],
+        *,
+        bfloat16: bool,
+        optimizer: Callable[..., torch.optim.Adam],
+    ) -> None:
         self.name = name
         self.model = model
         self.loss = loss
         self.bfloat16 = bfloat16
-        self.optimizer = torch.optim.Adam(model.parameters(), **ADAM, **({"fused": True} if fused else {}))
+        self.optimizer = optimizer(model.parameters())
 
-    def __call__(self, batch: Pairs) -> None:
+    def projected(self, batch: Batch) -> int:
+        """Positions that the loop projects onto the vocabulary: the plain one all, with the padding."""
+        return batch.target[:, 1:].numel() if self.loss is plain_loss else batch.step_tokens
+
+    def __call__(self, batch: Batch) -> None:
         self.optimizer.zero_grad()
         with torch.autocast(batch.source.device.type, torch.bfloat16, enabled=self.bfloat16):
             loss = self.loss(self.model, batch)
@@ -105,21 +105,16 @@ class Loop:
         self.optimizer.step()
 
 
-def plain_loss(model: nn.Module, batch: Pairs) -> Tensor:
+def plain_loss(model: nn.Module, batch: Batch) -> Tensor:
     logits = model(batch.source, batch.target[:, :-1])
     return nn.functional.cross_entropy(
         logits.flatten(0, 1), batch.target[:, 1:].flatten(), ignore_index=PAD, label_smoothing=LABEL_SMOOTHING
     )
 
 
-def aiayn_loss(model: Transformer, batch: Pairs) -> Tensor:
-    features = model.features(batch.source, batch.target[:, :-1])
-    labels = batch.target[:, 1:]
-    real = labels != PAD
-    loss, _ = label_smoothed_cross_entropy(
-        features[real], model.embedding.weight, labels[real], label_smoothing=LABEL_SMOOTHING
-    )
-    return loss / real.sum()
+def aiayn_loss(model: Transformer, batch: Batch) -> Tensor:
+    loss, _, tokens = losses(model, batch, label_smoothing=LABEL_SMOOTHING)
+    return loss / tokens
 
 
 def aiayn_model() -> Transformer:
@@ -136,33 +131,19 @@ def aiayn_model() -> Transformer:
     )
 
 
-def read_batches(folder: Path, count: int) -> list[Pairs]:
-    """Evenly spaced batches of near-equal lengths, at most TOKENS_PER_BATCH tokens on either side."""
-    text = [
-        gzip.open(folder / f"train.{language}.gz", "rt", encoding="utf-8", newline="\n").read().split("\n")[:-1]
-        for language in ("en", "de")
-    ]
-    tokenizer = Tokenizer.train(iter(text[0] + text[1]), vocab_size=VOCAB_SIZE)
-    pairs = sorted(zip(*map(tokenizer.encode, text), strict=True), key=lambda p: (max(map(len, p)), len(p[0])))
-    batches, rows = [], []
-    for pair in pairs:
-        longest = max(map(len, pair)) + 1
-        if (len(rows) + 1) * longest > TOKENS_PER_BATCH:
-            batches.append(rows)
-            rows = []
-        rows.append(pair)
-    chosen = [batches[round((i + 0.5) * len(batches) / count)] for i in range(count)]
-    pad = partial(nn.utils.rnn.pad_sequence, batch_first=True, padding_value=PAD)
-    return [
-        Pairs(
-            pad([torch.tensor([*source, EOS]) for source, _ in rows]),
-            pad([torch.tensor([BOS, *target, EOS]) for _, target in rows]),
-        )
-        for rows in chosen
-    ]
+def read_batches(folder: Path, count: int) -> list[Batch]:
+    """The first batches of an epoch, as training sees them."""
+    text = multi30k(path=folder, source_language="en", target_language="de")
+    sources, targets = zip(*text.pairs("train"), strict=True)
+    tokenizer = Tokenizer.train([*sources, *targets], vocab_size=VOCAB_SIZE)
+    pairs = encode_pairs(tokenizer, sources, targets)
+    sampler = TokenBatchSampler(
+        pairs.source.lengths + 1, pairs.target.lengths + 1, tokens_per_batch=TOKENS_PER_BATCH
+    )  # one more for EOS
+    return [batch for batch, _ in zip(BatchLoader(PairDataset(pairs), sampler), range(count), strict=False)]
 
 
-def linear_shapes(batch: Pairs, *, projected: int) -> Counter[tuple[int, int, int]]:
+def linear_shapes(batch: Batch, *, projected: int) -> Counter[tuple[int, int, int]]:
     """`(positions, inputs, outputs)` of the matrix products of a forward pass, as the formulas have them."""
     source, target = batch.source.numel(), batch.target[:, 1:].numel()
     shapes: Counter[tuple[int, int, int]] = Counter()
@@ -177,7 +158,7 @@ def linear_shapes(batch: Pairs, *, projected: int) -> Counter[tuple[int, int, in
     return shapes
 
 
-def step_flops(batch: Pairs, *, projected: int) -> int:
+def step_flops(batch: Batch, *, projected: int) -> int:
     """Operations in the matrix products of a step: 2 a multiplication, the backward pass is two forward passes."""
     pairs, source, target = len(batch.source), batch.source.size(1), batch.target.size(1) - 1
     linear = sum(math.prod(shape) * count for shape, count in linear_shapes(batch, projected=projected).items())
@@ -188,23 +169,22 @@ def step_flops(batch: Pairs, *, projected: int) -> int:
 class MatrixProducts:
     """The three products of each linear map of a step and nothing else: the rate that a step could reach."""
 
-    def __init__(self, name: str, batch: Pairs, *, dtype: torch.dtype) -> None:
-        self.name = name
+    def __init__(self, batch: Batch, *, dtype: torch.dtype) -> None:
         self.operands = []
-        for (positions, inputs, outputs), count in linear_shapes(batch, projected=batch.tokens).items():
+        for (positions, inputs, outputs), count in linear_shapes(batch, projected=batch.step_tokens).items():
             x, y = torch.randn(positions, inputs, dtype=dtype), torch.randn(positions, outputs, dtype=dtype)
             self.operands.append((x, torch.randn(outputs, inputs, dtype=dtype), y, count))
         self.flops = 6 * sum(x.numel() * len(weight) * count for x, weight, _, count in self.operands)
 
-    def __call__(self, _: Pairs) -> None:
+    def __call__(self, _: Batch) -> None:
         for x, weight, y, count in self.operands:
-            for _ in range(count):
+            for _repeat in range(count):
                 torch.mm(x, weight.t())
                 torch.mm(y, weight)
                 torch.mm(y.t(), x)
 
 
-def take_turns(steps: list[Callable[[Pairs], None]], batches: list[Pairs], *, rounds: int) -> list[list[float]]:
+def take_turns(steps: list[Callable[[Batch], None]], batches: list[Batch], *, rounds: int) -> list[list[float]]:
     """Seconds of every round over the batches, for every step function; one more round before them is not counted."""
     seconds = [[0.0] * rounds for _ in steps]
     for r in range(-1, rounds):
@@ -217,30 +197,94 @@ def take_turns(steps: list[Callable[[Pairs], None]], batches: list[Pairs], *, ro
     return seconds
 
 
+MATRIX_PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::addbmm")
 GROUPS = {
-    "matrix products": ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "mkldnn::", "aten::mkldnn_linear"),
-    "attention": ("aten::_scaled_dot_product", "aten::scaled_dot_product_attention", "ScaledDotProduct"),
-    "softmax and loss": ("_ProjectedCrossEntropy", "aten::_log_softmax", "aten::cross_entropy", "aten::nll_loss", "LogSoftmaxBackward", "NllLoss"),
-    "dropout": ("aten::bernoulli_", "aten::geometric_", "aten::dropout", "_Dropout"),
-    "layer norm": ("aten::native_layer_norm",),
     "optimizer": ("Optimizer.",),
-    "copies and casts": ("aten::copy_", "aten::to", "aten::contiguous", "aten::clone", "aten::cat"),
+    "attention": (
+        "aten::scaled_dot_product", "ScaledDotProduct", "aten::softmax", "SoftmaxBackward", "aten::_softmax",
+        "aten::masked_fill", "MaskedFill",
+    ),
+    "softmax and loss": (
+        "_ProjectedCrossEntropy", "aten::cross_entropy_loss", "aten::nll_loss", "NllLoss", "LogSoftmax",
+    ),
+    "dropout": ("aten::dropout", "_SparseDropout"),
+    "layer norm": ("aten::layer_norm", "NativeLayerNorm"),
+    "copies and casts": ("aten::copy_", "aten::to", "ToCopy", "aten::contiguous", "aten::clone", "aten::cat"),
 }  # fmt: skip
 
 
-def time_by_group(step: Callable[[Pairs], None], batches: Iterable[Pairs]) -> dict[str, float]:
-    """Share of the time of each group of operations; an operation without one counts to what called it."""
+def time_by_group(step: Callable[[Batch], None], batches: list[Batch]) -> dict[str, float]:
+    """Share of the time of each kind of operation. Matrix products aside, an operation belongs to what called it."""
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         for batch in batches:
             step(batch)
     sums: Counter[str] = Counter()
     for event in profiler.events():
-        chain = [event]
-        while chain[-1].cpu_parent is not None:
-            chain.append(chain[-1].cpu_parent)
-        names = [e.name for e in chain]
-        group = next((g for name in names for g, starts in GROUPS.items() if name.startswith(starts)), "other")
-        if any(name.startswith("Optimizer.") for name in names):
-            group = "optimizer"
-        sums[group] += event.self_cpu_time_total
-    return {group: sums[group] / sums.total() for group in [*GROUPS, "other"]}
+        names, caller = [event.name], event.cpu_parent
+        while caller is not None:
+            names.append(caller.name)
+            caller = caller.cpu_parent
+        group = "matrix products" if event.name in MATRIX_PRODUCTS else None
+        for name in reversed(names):  # the outermost call first
+            group = group or next((group for group, starts in GROUPS.items() if name.startswith(starts)), None)
+        sums[group or "other"] += event.self_cpu_time_total
+    return {group: sums[group] / sums.total() for group in ["matrix products", *GROUPS, "other"]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path, help="Multi30k: train.en.gz, train.de.gz, ...")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--batches", type=int, default=8, help="batches of a round")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds that count")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(1)
+    batches = read_batches(arguments.folder, arguments.batches)
+    products, loops = [], []
+    for bfloat16 in (False, True):
+        precision = "bfloat16" if bfloat16 else "float32"
+        plain, same_dropout = PlainTransformer(only_papers_dropout=False), PlainTransformer(only_papers_dropout=True)
+        loops += [
+            Loop(f"plain loop, {precision}", plain, plain_loss, bfloat16=bfloat16, optimizer=adam),
+            Loop(f"plain loop, our dropout, {precision}", same_dropout, plain_loss, bfloat16=bfloat16, optimizer=adam),
+            Loop(
+                f"aiayn, {precision}", aiayn_model(), aiayn_loss, bfloat16=bfloat16, optimizer=partial(adam, fused=True)
+            ),
+        ]
+        products.append(MatrixProducts(batches[len(batches) // 2], dtype=getattr(torch, precision)))
+    seconds = take_turns([*loops, *products], batches, rounds=arguments.rounds)
+    report(loops, products, batches, seconds)
+
+
+def report(loops: list[Loop], products: list[MatrixProducts], batches: list[Batch], seconds: list[list[float]]) -> None:
+    console = Console(width=150)
+    tokens = sum(batch.step_tokens for batch in batches)
+    rates = [
+        p.flops * len(batches) / statistics.median(s) for p, s in zip(products, seconds[len(loops) :], strict=True)
+    ]
+    real = tokens / sum(batch.target[:, 1:].numel() for batch in batches)
+    console.print(
+        f"{torch.get_num_threads()} threads, {len(batches)} batches of {tokens / len(batches):.0f} target tokens "
+        f"({real:.1%} real), {len(seconds[0])} rounds, medians. Matrix products alone, of the same shapes: "
+        f"{rates[0] / 1e9:.0f} GFLOP/s in float32, {rates[1] / 1e9:.0f} in bfloat16."
+    )
+    speed = Table("loop", "target tokens/s", "ratio (least, most)", "GFLOP/s", "of the products' rate", title="Speed")
+    parts = Table("loop", "matrix products", *GROUPS, "other", title="Where the time goes (torch.profiler)")
+    for i, loop in enumerate(loops):
+        ratios = [plain / own for plain, own in zip(seconds[0], seconds[i], strict=True)]
+        second = statistics.median(seconds[i])
+        flops = sum(step_flops(batch, projected=loop.projected(batch)) for batch in batches) / second
+        speed.add_row(
+            loop.name,
+            f"{tokens / second:.0f}",
+            f"{statistics.median(ratios):.2f} ({min(ratios):.2f}, {max(ratios):.2f})",
+            f"{flops / 1e9:.0f}",
+            f"{flops / rates[loop.bfloat16]:.0%}",
+        )
+        parts.add_row(loop.name, *(f"{share:.1%}" for share in time_by_group(loop, batches[:4]).values()))
+    console.print(speed, parts)
+
+
+if __name__ == "__main__":
+    main()

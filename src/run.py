@@ -13,13 +13,14 @@ sys.path.insert(0, str(Path(__file__).parent))  # also when the project is not i
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf import Container, DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from aiayn import schema
 
-TRACEBACK = os.environ.get("HYDRA_FULL_ERROR") == "1"
+# What the user wants to see; kept apart, because below and in every job that is started from here Hydra has to raise.
+TRACEBACK = os.environ.setdefault("AIAYN_TRACEBACK", os.environ.get("HYDRA_FULL_ERROR", "0")) == "1"
 
 
 def explain(error: BaseException) -> str:
@@ -63,7 +64,7 @@ if __name__ == "__main__":
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, so that one place turns errors into a line
     try:
         main()
-    except (ConfigCompositionException, OmegaConfBaseException) as error:
+    except (ValueError, HydraException, OmegaConfBaseException) as error:
         if TRACEBACK:
             raise
         sys.exit(f"error: {explain(error)}")

@@ -4,9 +4,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from aiayn.model.transformer import Transformer
 
 ROOT = Path(__file__).parents[1]
 SMALL = [  # seconds on one core
@@ -40,7 +45,8 @@ def environment() -> dict[str, str]:
 
 def command(*arguments: str) -> list[str]:
     """The command line of a user."""
-    return [sys.executable, str(ROOT / "src" / "run.py"), *arguments]
+    flags = [argument for argument in arguments if argument.startswith("-")]  # argparse wants them first
+    return [sys.executable, str(ROOT / "src" / "run.py"), *flags, *(a for a in arguments if a not in flags)]
 
 
 @pytest.fixture(scope="session")
@@ -69,3 +75,47 @@ def aiayn(outputs: Path) -> CommandLine:
         return text
 
     return run
+
+
+@pytest.fixture
+def build() -> Callable[..., "Transformer"]:
+    """Build a small Transformer in evaluation mode, of distinct sizes, so that a swapped axis shows."""
+    # Imported here, so that tests of the command line need not wait for torch.
+    import torch
+
+    from aiayn.model.attention import MultiHeadAttention
+    from aiayn.model.feed_forward import FeedForward
+    from aiayn.model.norm import PostNorm
+    from aiayn.model.position import SinusoidalPosition
+    from aiayn.model.transformer import Transformer
+
+    def build(
+        *,
+        seed: int = 1,
+        vocab_size: int = 29,
+        layers: int = 2,
+        d_model: int = 22,
+        d_ff: int = 31,
+        heads: int = 2,
+        d_k: int = 5,
+        d_v: int = 7,
+        dropout: float = 0.0,
+        position: Callable[..., torch.nn.Module] = SinusoidalPosition,
+    ) -> Transformer:
+        torch.manual_seed(seed)
+        model = Transformer(
+            vocab_size,
+            layers=layers,
+            d_model=d_model,
+            dropout=dropout,
+            attention=partial(MultiHeadAttention, d_model, heads, d_k=d_k, d_v=d_v),
+            feed_forward=partial(FeedForward, d_model, d_ff),
+            norm=partial(PostNorm, d_model, dropout),
+            position=partial(position, d_model),
+        )
+        for parameter in model.parameters():
+            if parameter.dim() == 1:  # biases and gains, which begin at 0 or 1
+                torch.nn.init.normal_(parameter, mean=0.5)
+        return model.eval()
+
+    return build

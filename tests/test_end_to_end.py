@@ -111,7 +111,9 @@ def test_a_killed_run_resumes_bit_for_bit(outputs: Path, finished: Path, tmp_pat
 
 
 def test_evaluate_gives_the_scores_of_the_run(aiayn: CommandLine, finished: Path, tmp_path: Path) -> None:
-    aiayn("task=evaluate", f"checkpoint={finished}/checkpoints/averaged.ckpt", "data.split=test", f"run_dir={tmp_path}")
+    decoding = ["inference=greedy", "inference.max_extra_length=2"]
+    file = f"checkpoint={finished}/checkpoints/averaged.ckpt"
+    aiayn("task=evaluate", file, "data.split=test", f"run_dir={tmp_path}", *decoding, small=False)
     scored = json.loads((tmp_path / "result.json").read_text())
     expected = json.loads((finished / "result.json").read_text())["scores"]["averaged"]["test"]
     assert scored["bleu"] == expected["bleu"]
@@ -173,7 +175,11 @@ def test_topology_does_not_change_the_experiment(aiayn: CommandLine, tmp_path: P
         scores[name] = json.loads((tmp_path / name / "result.json").read_text())
     for name in ("2x2", "4x1"):
         for key, value in weights["1x4"].items():
-            torch.testing.assert_close(weights[name][key], value, rtol=2e-4, atol=2e-6, msg=f"{name} {key}")
+            ours = weights[name][key]
+            if key.endswith("projection.bias"):
+                # The softmax does not see the keys' bias: its gradient is rounding, which Adam brings to full size.
+                ours, value = (torch.cat(bias.tensor_split(3)[::2]) for bias in (ours, value))
+            torch.testing.assert_close(ours, value, rtol=2e-4, atol=2e-6, msg=f"{name} {key} differs")
         assert scores[name]["target_tokens"] == scores["1x4"]["target_tokens"]
 
 

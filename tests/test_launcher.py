@@ -59,7 +59,7 @@ status: done
 text: ""
 hydra:
   sweep: {dir: sweep, subdir: "heads=${heads}"}
-  launcher: {stop_seconds: 5}
+  launcher: {stop_seconds: 60}
 """
 
 
@@ -216,7 +216,7 @@ def test_a_signal_ends_the_job_and_the_sweep(folder, number, code):
     process = start(folder, "-m", "heads=2,3", "does=wait")
     await_file(folder / "sweep" / "heads=2" / "waits")
     process.send_signal(number)
-    output, _ = process.communicate(timeout=4)  # less than the patience with a job that does not obey
+    output, _ = process.communicate(timeout=30)  # less than the patience with a job that does not obey
     assert process.returncode == code
     assert [cells[0] for cells in rows(output).values()] == ["stopped", "not run"]
 

@@ -66,8 +66,7 @@ def _lines(description: str, total: int | None, done: int) -> Advance:
         last = now
         rate = (done - first) / max(now - start, 1e-9)
         left = f", {(total - done) / rate:.0f} s left" if total and rate else ""
-        log.info(
-            "%s: %s%s%s%s", description, f"{done:,}", f" of {total:,}" if total else "", left, text and f", {text}"
-        )
+        of = f" of {total:,}" if total else ""
+        log.info("%s: %s%s%s%s", description, f"{done:,}", of, left, text and f", {text}")
 
     return advance

@@ -106,11 +106,11 @@ def identity(config: dict[str, Any]) -> dict[str, Any]:
 
 def git_commit() -> str | None:
     """The commit of this project, with "+" behind it when files differ from it; None outside a checkout."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=PROJECT, capture_output=True, text=True, check=True).stdout
+
     try:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=PROJECT, capture_output=True, text=True, check=True)
-        dirty = subprocess.run(
-            ["git", "status", "--porcelain"], cwd=PROJECT, capture_output=True, text=True, check=True
-        )
+        return git("rev-parse", "HEAD").strip() + ("+" if git("status", "--porcelain") else "")
     except (OSError, subprocess.CalledProcessError):
         return None
-    return commit.stdout.strip() + ("+" if dirty.stdout.strip() else "")

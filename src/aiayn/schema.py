@@ -69,7 +69,7 @@ class DataConfig:
     tokenizer_sample: int = 5_000_000  # sentences that the tokenizer is trained on, at most
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     tokens_per_batch: int = MISSING  # source and target tokens of one optimizer step over all devices, at most
-    tokens_per_device: int | None = None  # of one micro-batch; bounds memory, never changes the experiment
+    tokens_per_device: int | None = 8192  # of one micro-batch; bounds memory, never changes the experiment
     prepare_workers: int | None = None  # processes that encode; null: one for each core
     loader_workers: int = 0  # processes that make batches
 

@@ -4,6 +4,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import linear, scaled_dot_product_attention
 
+from aiayn.model import attention
 from aiayn.model.attention import Cache, MultiHeadAttention, keep_rows
 
 D_MODEL, HEADS, D_K, D_V = 13, 3, 5, 7
@@ -82,3 +83,18 @@ def test_an_illegal_size_is_named(name: str) -> None:
     sizes = {"d_model": 13, "heads": 3, "d_k": 5, "d_v": 7} | {name: 0}
     with pytest.raises(ValueError, match=f"model.{name} must be at least 1, got 0"):
         MultiHeadAttention(**sizes)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_bfloat16_training_on_a_cpu_is_close_to_float32(causal: bool) -> None:
+    query, key, value = (torch.randn(2, HEADS, 11, D_K, requires_grad=True) for _ in range(3))
+    mask = None if causal else (torch.rand(2, 1, 1, 11) < 0.7).index_fill(3, torch.tensor(0), True)
+    expected = attention.scaled_dot_product_attention(query, key, value, mask=mask, causal=causal)
+    half = (x.bfloat16() for x in (query, key, value))
+    actual = attention.scaled_dot_product_attention(*half, mask=mask, causal=causal)
+    assert actual.dtype == torch.bfloat16
+    torch.testing.assert_close(actual.float(), expected, atol=2**-6, rtol=0)  # values near 1, 8 bits, a few roundings
+    expected_gradients = torch.autograd.grad(expected.square().sum(), [query, key, value])
+    gradients = torch.autograd.grad(actual.float().square().sum(), [query, key, value])
+    for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
+        assert (gradient - expected_gradient).norm() < 2**-6 * expected_gradient.norm()

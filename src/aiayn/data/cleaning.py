@@ -35,7 +35,7 @@ class Cleaning:
     """
 
     max_length: int | None = 250
-    max_ratio: float | None = 3.0
+    max_ratio: float | None = 4.0
     held_out: bool = True
     duplicates: bool = True
 
@@ -75,7 +75,7 @@ class Cleaning:
         Args:
             verdicts: Of the whole corpus, `(pairs,)`.
             hashes: 64 bits a pair, `(pairs,)`. At 36 million pairs the chance that any two different pairs share one
-                is 4 in 100,000. 40 bytes a pair are in use for a moment.
+                is 4 in 100,000. Some 80 bytes a pair are in use for a moment.
         """
         if not self.duplicates:
             return

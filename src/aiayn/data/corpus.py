@@ -113,6 +113,9 @@ def prepare(
         cleaning: Rules for the training pairs.
         workers: Threads that encode; 0 encodes in the calling one.
     """
+    for split in ("train", "dev"):
+        if split not in text.splits():
+            raise ValueError(f"data.{split}.source and data.{split}.target are missing: give files, a sentence a line.")
     if tokenizer_sample < 2:
         raise ValueError(f"data.tokenizer_sample must be at least 2 sentences, got {tokenizer_sample}.")
     if workers < 0:
@@ -329,8 +332,8 @@ def _appearing(path: Path) -> Iterator[Path]:
     """A temporary sibling to write in, renamed to `path` after the last write and removed after an error."""
     temporary = path.with_suffix(".partial")
     shutil.rmtree(temporary, ignore_errors=True)  # of a builder that died
-    temporary.mkdir()
     try:
+        temporary.mkdir()
         yield temporary
         temporary.rename(path)
     except OSError as error:

@@ -36,18 +36,23 @@ class TextFiles:
     """Line-aligned UTF-8 files, plain or gzipped (".gz"), in any pair of languages.
 
     Args:
-        train: `{"source": file or list of files, "target": the same number of files}`.
+        train: `{"source": file or list of files, "target": the same number of files}`; None, or both of its entries
+            None, when there is no such split. Preparing needs train and dev, evaluating only what it decodes.
         dev: The same for the development set.
-        test: The same for the test set; None, or both of its entries None, when there is no test set.
+        test: The same for the test set.
     """
 
     def __init__(
-        self, *, train: Mapping[str, Files], dev: Mapping[str, Files], test: Mapping[str, Files] | None = None
+        self,
+        *,
+        train: Mapping[str, Files] | None = None,
+        dev: Mapping[str, Files] | None = None,
+        test: Mapping[str, Files] | None = None,
     ) -> None:
-        given: dict[str, Mapping[str, Files]] = {"train": train, "dev": dev}
-        if test is not None and any(test.values()):
-            given["test"] = test
-        self.files = {split: _aligned_files(split, files) for split, files in given.items()}
+        given = {"train": train, "dev": dev, "test": test}
+        self.files = {
+            split: _aligned_files(split, files) for split, files in given.items() if files and any(files.values())
+        }
 
     def splits(self) -> list[str]:
         return list(self.files)
@@ -217,7 +222,7 @@ def _aligned_files(split: str, files: Mapping[str, Files]) -> list[tuple[Path, P
 
 def _aligned_lines(source: Path, target: Path) -> Pairs:
     """Pairs of lines of two files of equal length."""
-    sources, targets = _lines(source), _lines(target)
+    sources, targets = read_lines(source), read_lines(target)
     count = 0
     for sentence in sources:
         translation = next(targets, None)
@@ -237,8 +242,11 @@ def _unequal(source: Path, source_lines: int, target: Path, target_lines: int) -
     )
 
 
-def _lines(path: Path) -> Iterator[str]:
-    """Lines of a file, split at line feeds only: real corpora hold U+0085 and U+2028 inside sentences."""
+def read_lines(path: Path) -> Iterator[str]:
+    """Lines of a file, gzipped if its name ends in ".gz".
+
+    Split at line feeds only: real corpora hold U+0085 and U+2028 inside sentences.
+    """
     number = 0
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:

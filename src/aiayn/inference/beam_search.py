@@ -128,19 +128,19 @@ class _Beams:
 
     def _candidates(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The best continuations of each row, best first: log-probability, parent and token, each `(rows, beam)`."""
-        total = logits.logsumexp(2)
-        logits[:, :, self.forbidden] = NEVER
+        scores = logits.log_softmax(2)
+        scores[:, :, self.forbidden] = NEVER
         last = self.limit <= self.tokens.size(2)
         if last.any():
-            eos = logits[:, :, self.eos_id].clone()
-            logits.masked_fill_(last[:, None, None], NEVER)
-            logits[:, :, self.eos_id] = eos
-        # The best of the row are among the best of each hypothesis, so only those are normalised.
-        logit, token = logits.topk(min(self.beam, logits.size(2)))  # (rows, beam, continuations)
-        log_probability = (logit - total[:, :, None] + self.log_probability[:, :, None]).flatten(1)
+            ending = scores[:, :, self.eos_id].clone()
+            scores.masked_fill_(last[:, None, None], NEVER)
+            scores[:, :, self.eos_id] = ending
+        # The best of a row are among the best of each of its hypotheses.
+        scores, token = scores.topk(min(self.beam, scores.size(2)))  # (rows, beam, continuations)
+        log_probability = (self.log_probability[:, :, None] + scores).flatten(1)
         log_probability, index = log_probability.sort(dim=1, descending=True, stable=True)
         log_probability, index = log_probability[:, : self.beam], index[:, : self.beam]
-        return log_probability, index // logit.size(2), token.flatten(1).gather(1, index)
+        return log_probability, index // scores.size(2), token.flatten(1).gather(1, index)
 
     def _finish(self, ended: Tensor, parent: Tensor, log_probability: Tensor) -> None:
         """Put aside the hypotheses that EOS was added to, where `ended` `(rows, beam)` is True."""
@@ -205,7 +205,8 @@ def decode(
         beam: As in `search`.
         alpha: As in `search`.
         max_extra_length: As in `search`.
-        tokens_per_batch: Greatest number of source tokens in a batch, padding counted; a longer sentence goes alone.
+        tokens_per_batch: Positions that the targets of a batch may take up, for one beam, were all of the greatest
+            length; bounds memory. A sentence that takes more goes alone.
         device: Where the model is.
         progress: Called with the number of sentences of each batch that is done.
 
@@ -219,8 +220,9 @@ def decode(
     model.eval()
     start = 0
     while start < len(order):
-        indices = order[start : start + max(1, tokens_per_batch // int(lengths[order[start]]))]
-        source = np.full((len(indices), lengths[indices[0]]), model.pad_id, dtype=np.int64)
+        longest = int(lengths[order[start]])
+        indices = order[start : start + max(1, tokens_per_batch // (longest + max_extra_length))]
+        source = np.full((len(indices), longest), model.pad_id, dtype=np.int64)
         for row, index in enumerate(indices):
             source[row, : lengths[index] - 1] = sources[index]
             source[row, lengths[index] - 1] = EOS

@@ -1,8 +1,8 @@
 """One self-contained file: weights, resolved config and tokenizer, so that translating needs nothing else.
 
-A checkpoint is data. It holds plain containers and tensors, is read with `weights_only=True`, and names only classes of
-this package, so opening a stranger's file runs no code that the file chose. A file is complete or it is not there: it is
-written under a temporary name beside its place and renamed.
+A checkpoint is data. It holds plain containers and tensors, is read with `weights_only=True`, and names only classes
+of this package, so opening a stranger's file runs no code that the file chose. A file is complete or it is not there:
+it is written under a temporary name beside its place and renamed.
 """
 
 import os
@@ -163,18 +163,15 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
         raise ValueError(f"checkpoints lists a file twice: {', '.join(map(str, paths))}.")
     first = read_raw(paths[0])
     sums = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in first["state_dict"].items()}
+    step = 0
     for path in paths:
         content = read_raw(path)
-        if (
-            content["tokenizer_hash"] != first["tokenizer_hash"]
-            or content["config"]["model"] != first["config"]["model"]
-        ):
-            raise ValueError(
-                f"checkpoints {paths[0]} and {path} differ in tokenizer or model; average those of one run."
-            )
+        same_tokenizer = content["tokenizer_hash"] == first["tokenizer_hash"]
+        if not same_tokenizer or content["config"]["model"] != first["config"]["model"]:
+            raise ValueError(f"checkpoints {paths[0]} and {path} differ in tokenizer or model; give those of one run.")
         for name, value in content["state_dict"].items():
             sums[name] += value
+        step = max(step, content["global_step"])
     weights = {name: (total / len(paths)).to(first["state_dict"][name].dtype) for name, total in sums.items()}
     kept = {key: first[key] for key in ("config", "tokenizer", "tokenizer_hash")}
-    step = max(read_raw(path)["global_step"] for path in paths)
     return {**kept, "state_dict": weights, "global_step": step, "averaged": [str(path) for path in paths]}

@@ -4,13 +4,15 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
+from aiayn.model.dropout import Dropout
+
 
 class PostNorm(nn.Module):
     """LayerNorm(x + Dropout(Sublayer(x))): the paper's order, normalisation after the addition."""
 
     def __init__(self, d_model: int, dropout: float) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.norm = nn.LayerNorm(d_model)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from aiayn.model.decoder import Decoder, DecoderState, Memory
+from aiayn.model.dropout import Dropout
 from aiayn.model.encoder import Encoder
 from aiayn.model.mask import padding_mask
 
@@ -57,7 +58,7 @@ class Transformer(nn.Module):
         nn.init.normal_(self.embedding.weight, std=d_model**-0.5)
         self.source_position = position()
         self.target_position = position()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.encoder = Encoder(layers, attention=attention, feed_forward=feed_forward, norm=norm)
         self.decoder = Decoder(layers, attention=attention, feed_forward=feed_forward, norm=norm)
 

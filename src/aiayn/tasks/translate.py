@@ -18,7 +18,7 @@ def translate(cfg: DictConfig) -> None:
     """
     loaded = checkpoint.read(Path(cfg.checkpoint))
     model = loaded.model().to(device_of(cfg.trainer.accelerator))
-    sentences = list(read_lines(Path(cfg.input) if cfg.input else sys.stdin.buffer))
+    sentences = list(read_lines(Path(cfg.input or "/dev/stdin")))
     translations = translate_sentences(model, loaded.tokenizer, sentences, inference=cfg.inference)
     if cfg.output:
         write_lines(Path(cfg.output), translations)

@@ -1,7 +1,7 @@
 """Lightning's door to checkpoint files: complete or absent, and read as data.
 
-Lightning's own writer passes through the system's temporary folder, so on another file system its last step is a copy that
-a kill can cut short (fsspec/filesystem_spec:fsspec/implementations/local.py, `LocalFileOpener.commit`).
+Lightning's own writer passes through the system's temporary folder, so on another file system its last step is a copy
+that a kill can cut short (fsspec/filesystem_spec:fsspec/implementations/local.py, `LocalFileOpener.commit`).
 """
 
 from pathlib import Path

@@ -1,8 +1,8 @@
 """The LightningModule: wires a Transformer to the loss, the optimizer and the schedule of section 5.
 
 The loss of an optimizer step is the sum over its target tokens divided by their number, over all devices and
-micro-batches. Every micro-batch carries that number (`Batch.step_tokens`), so no communication is needed and the topology
-does not change the experiment.
+micro-batches. Every micro-batch carries that number (`Batch.step_tokens`), so no communication is needed and the
+topology does not change the experiment.
 """
 
 import math

@@ -1,6 +1,7 @@
 """Loggers of a run: CSV always, TensorBoard and Weights & Biases on request."""
 
 import logging
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,7 +47,7 @@ def _wandb_settings(folder: Path) -> dict[str, Any]:
     file = folder / "wandb_id.txt"
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        file.write_text(wandb.util.generate_id())
+        file.write_text(secrets.token_hex(4))
     settings: dict[str, Any] = {"id": file.read_text()}
     if wandb.setup().settings.mode != "offline" and not wandb.api.api_key:
         log.warning("W&B has no login: the run is kept offline in %s; `wandb login`, then `wandb sync` it.", folder)

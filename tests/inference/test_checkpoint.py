@@ -1,0 +1,101 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.inference import checkpoint
+
+MODEL = {
+    "layers": 2,
+    "d_model": 6,
+    "dropout": 0.0,
+    "attention": {
+        "_target_": "aiayn.model.attention.MultiHeadAttention",
+        "_partial_": True,
+        "d_model": 6,
+        "heads": 3,
+        "d_k": 5,
+        "d_v": 7,
+    },
+    "feed_forward": {"_target_": "aiayn.model.feed_forward.FeedForward", "_partial_": True, "d_model": 6, "d_ff": 11},
+    "norm": {"_target_": "aiayn.model.norm.PostNorm", "_partial_": True, "d_model": 6, "dropout": 0.0},
+    "position": {"_target_": "aiayn.model.position.SinusoidalPosition", "_partial_": True, "d_model": 6},
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train(["one two three", "eins zwei drei"], vocab_size=23)
+
+
+def content(tokenizer: Tokenizer, *, seed: int, step: int) -> dict:
+    """What a run would save, of a model with random weights."""
+    torch.manual_seed(seed)
+    model = checkpoint.build_model(MODEL, vocab_size=tokenizer.vocab_size)
+    state = {f"model.{name}": value for name, value in model.state_dict().items()}
+    return {**checkpoint.contents({"model": MODEL}, tokenizer), "state_dict": state, "global_step": step}
+
+
+def test_a_checkpoint_gives_back_model_tokenizer_and_config(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    saved = content(tokenizer, seed=1, step=17)
+    checkpoint.write(tmp_path / "a.ckpt", saved)
+    loaded = checkpoint.read(tmp_path / "a.ckpt")
+    assert (loaded.step, loaded.config, loaded.tokenizer.hash) == (17, {"model": MODEL}, tokenizer.hash)
+    model = loaded.model()
+    assert not model.training
+    assert torch.equal(model.embedding.weight, saved["state_dict"]["model.embedding.weight"])
+    assert [path.name for path in tmp_path.iterdir()] == ["a.ckpt"]  # no temporary file is left
+
+
+def test_the_average_is_the_mean_in_float64(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{step}.ckpt" for step in (3, 5, 7)]
+    saved = [content(tokenizer, seed=index, step=int(path.stem)) for index, path in enumerate(paths)]
+    for path, values in zip(paths, saved, strict=True):
+        checkpoint.write(path, values)
+    averaged = checkpoint.average(paths)
+    assert averaged["global_step"] == 7
+    for name, value in averaged["state_dict"].items():
+        mean = torch.stack([values["state_dict"][name].double() for values in saved]).mean(0)
+        torch.testing.assert_close(value, mean.float(), rtol=1e-7, atol=0)
+
+
+def test_averaging_refuses_what_is_not_one_run(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    other = Tokenizer.train(["quite another text"], vocab_size=19)
+    checkpoint.write(tmp_path / "a.ckpt", content(tokenizer, seed=1, step=1))
+    checkpoint.write(tmp_path / "b.ckpt", content(other, seed=1, step=1))
+    with pytest.raises(ValueError, match="differ in tokenizer or model"):
+        checkpoint.average([tmp_path / "a.ckpt", tmp_path / "b.ckpt"])
+    with pytest.raises(ValueError, match="twice"):
+        checkpoint.average([tmp_path / "a.ckpt", tmp_path / ".." / tmp_path.name / "a.ckpt"])
+    with pytest.raises(ValueError, match="no checkpoint"):
+        checkpoint.average([])
+
+
+def test_a_file_cannot_name_foreign_code(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    saved = content(tokenizer, seed=1, step=1)
+    saved["config"] = {"model": {**MODEL, "position": {"_target_": "os.system", "command": "false"}}}
+    checkpoint.write(tmp_path / "a.ckpt", saved)
+    with pytest.raises(ValueError, match=r"os\.system; only classes of aiayn"):
+        checkpoint.read(tmp_path / "a.ckpt").model()
+
+
+def test_a_file_with_objects_is_not_read(tmp_path: Path) -> None:
+    torch.save({"state_dict": Path("an object")}, tmp_path / "a.ckpt")
+    with pytest.raises(ValueError, match="cannot be read"):
+        checkpoint.read(tmp_path / "a.ckpt")
+
+
+def test_a_failed_write_leaves_the_older_file(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint.write(tmp_path / "a.ckpt", content(tokenizer, seed=1, step=1))
+
+    def fail(content: object, file: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", fail)
+    with pytest.raises(OSError, match=r"a\.ckpt.*No space left"):
+        checkpoint.write(tmp_path / "a.ckpt", content(tokenizer, seed=2, step=2))
+    assert checkpoint.read(tmp_path / "a.ckpt").step == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["a.ckpt"]

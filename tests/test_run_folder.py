@@ -1,0 +1,43 @@
+from pathlib import Path
+
+import pytest
+
+from aiayn.run_folder import RunFolder
+
+
+def config(*, max_steps: int = 7, d_ff: int = 11, workers: int = 0) -> dict:
+    return {
+        "model": {"d_ff": d_ff},
+        "data": {"loader_workers": workers},
+        "training": {"max_steps": max_steps},
+        "seed": 1,
+    }
+
+
+def finished(path: Path) -> None:
+    folder = RunFolder(path, config())
+    folder.start()
+    folder.write(status="done", steps=7)
+
+
+def test_a_finished_run_is_done_until_more_steps_are_asked_for(tmp_path: Path) -> None:
+    assert not RunFolder(tmp_path, config()).done
+    finished(tmp_path)
+    assert RunFolder(tmp_path, config()).done
+    assert RunFolder(tmp_path, config(workers=2)).done  # no other experiment
+    assert not RunFolder(tmp_path, config(max_steps=13)).done
+
+
+def test_another_experiment_is_refused(tmp_path: Path) -> None:
+    finished(tmp_path)
+    with pytest.raises(ValueError, match=r"model\.d_ff=11, not 13"):
+        RunFolder(tmp_path, config(d_ff=13))
+
+
+def test_the_latest_checkpoint_is_the_one_with_the_most_steps(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, config())
+    assert folder.latest is None
+    folder.checkpoints.mkdir()
+    for name in ("step_0000002.ckpt", "step_0000010.ckpt", "best.ckpt", ".step_0000011.ckpt.123"):
+        (folder.checkpoints / name).touch()
+    assert folder.latest == folder.checkpoints / "step_0000010.ckpt"
