@@ -36,7 +36,7 @@ from aiayn.training.schedule import learning_rate
 logger = logging.getLogger(__name__)
 
 VOCAB_SIZE, LAYERS, D_MODEL, D_FF, HEADS, DROPOUT = 8000, 3, 256, 1024, 4, 0.1
-TOKENS_PER_BATCH, WARMUP_STEPS, SCALE = 4096, 300, 0.6
+TOKENS_PER_BATCH, WARMUP_STEPS, SCALE = 4096, 300, 0.3
 
 
 def build(vocab_size: int) -> Transformer:

@@ -45,7 +45,9 @@ def progress(description: str, *, total: int | None, done: int = 0, silent: bool
             task = bar.add_task(description, total=total, completed=done, text="")
 
             def advance_bar(units: int = 1, text: str = "") -> None:
-                bar.update(task, advance=units, **({"text": text} if text else {}))
+                bar.advance(task, units)
+                if text:
+                    bar.update(task, text=text)
 
             yield advance_bar
     else:

@@ -1,6 +1,6 @@
 """Dev BLEU from real decoding, never teacher-forced, and a table of sample translations."""
 
-from typing import Any
+from typing import Any, cast
 
 import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -8,6 +8,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from aiayn.data.batching import Batch
 from aiayn.evaluation.bleu import chrf, sacre_bleu
 from aiayn.inference.beam_search import search
+from aiayn.model.transformer import Transformer
 
 
 class TranslationQuality(Callback):
@@ -34,7 +35,7 @@ class TranslationQuality(Callback):
     ) -> None:
         with trainer.precision_plugin.forward_context():
             found = search(
-                pl_module.model,
+                cast(Transformer, pl_module.model),
                 batch.source,
                 beam=self.inference["beam"],
                 alpha=self.inference["alpha"],

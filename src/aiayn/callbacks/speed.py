@@ -9,14 +9,20 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from aiayn.data.batching import Batch
 from aiayn.progress import Advance, progress
 
+SHOWN = {"loss": "train/loss", "dev BLEU": "dev/bleu"}
+
 
 class TrainingSpeed(Callback):
     """Show step, loss, dev BLEU, tokens/s and time left; count tokens and seconds of training over resumptions.
 
     Validation, decoding and saving are not counted as training.
+
+    Args:
+        log_steps: Optimizer steps between two values of `train/tokens_per_second`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, log_steps: int) -> None:
+        self.log_steps = log_steps
         self.tokens = 0  # real target tokens of all ranks
         self.seconds = 0.0
         self.since = 0.0
@@ -50,7 +56,7 @@ class TrainingSpeed(Callback):
         self.seconds += now - self.since
         self.since = now
         tokens, seconds = self.tokens - self.logged[0], self.seconds - self.logged[1]
-        if trainer.global_step % pl_module.training_config["log_steps"] == 0:
+        if trainer.global_step % self.log_steps == 0:
             pl_module.log("train/tokens_per_second", tokens / seconds, batch_size=1)
             self.logged = (self.tokens, self.seconds)
         if self.advance:
@@ -69,6 +75,3 @@ class TrainingSpeed(Callback):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self.stack.close()
-
-
-SHOWN = {"loss": "train/loss", "dev BLEU": "dev/bleu"}

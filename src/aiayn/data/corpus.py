@@ -29,20 +29,18 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from aiayn.data.cleaning import KEPT, Cleaning, pair_hashes, removed_by_rule
 from aiayn.data.parallel_text import ParallelText
 from aiayn.data.ragged import EncodedPairs, Ragged, RaggedWriter, encode_pairs, to_disk
 from aiayn.data.tokenizer import Tokenizer
+from aiayn.progress import progress
 
 logger = logging.getLogger(__name__)
 
 FORMAT = 1  # of a corpus folder; with a new one every corpus is prepared anew
 SIDES = ("source", "target")
 CHUNK = 4096  # pairs handed to a thread at a time, about 0.15 s of encoding
-LOG_INTERVAL = 30  # seconds between two lines of progress where there is no terminal
 
 Chunk = tuple[list[str], list[str]]  # sources, targets
 Item = TypeVar("Item")
@@ -291,19 +289,11 @@ def _in_order(function: Callable[[Item], Result], items: Iterable[Item], *, work
 
 
 def _watched(chunks: Iterable[Chunk], stage: str, *, total: int | None = None) -> Iterator[Chunk]:
-    """Pass chunks on and show how many pairs went by: a bar on a terminal, a line now and then elsewhere."""
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    done, logged = 0, time.monotonic()
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task(stage, total=total)
+    """Pass chunks on and show how many pairs went by."""
+    with progress(f"{stage}: pairs", total=total) as advance:
         for chunk in chunks:
             yield chunk
-            done += len(chunk[0])
-            progress.update(task, completed=done)
-            if progress.disable and time.monotonic() - logged > LOG_INTERVAL:
-                logged = time.monotonic()
-                logger.info("%s: %d of %s pairs", stage, done, total or "unknown")
+            advance(len(chunk[0]))
 
 
 @contextlib.contextmanager

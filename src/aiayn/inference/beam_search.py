@@ -194,20 +194,18 @@ def decode(
     alpha: float = 0.6,
     max_extra_length: int = 50,
     tokens_per_batch: int = 4096,
-    device: torch.device | str = "cpu",
     progress: Callable[[int], None] | None = None,
 ) -> list[list[int]]:
     """Translate encoded sentences, in the order given; longest first, so that batches hold little padding.
 
     Args:
-        model: On `device`; searched in evaluation mode, left in the mode it was in.
+        model: On whatever device; searched in evaluation mode, left in the mode it was in.
         sources: Ids without BOS and EOS, `(source,)` each.
         beam: As in `search`.
         alpha: As in `search`.
         max_extra_length: As in `search`.
         tokens_per_batch: Positions that the targets of a batch may take up, for one beam, were all of the greatest
             length; bounds memory. A sentence that takes more goes alone.
-        device: Where the model is.
         progress: Called with the number of sentences of each batch that is done.
 
     Returns:
@@ -227,7 +225,11 @@ def decode(
             source[row, : lengths[index] - 1] = sources[index]
             source[row, lengths[index] - 1] = EOS
         found = search(
-            model, torch.from_numpy(source).to(device), beam=beam, alpha=alpha, max_extra_length=max_extra_length
+            model,
+            torch.from_numpy(source).to(model.embedding.weight.device),
+            beam=beam,
+            alpha=alpha,
+            max_extra_length=max_extra_length,
         )
         for index, hypotheses in zip(indices, found, strict=True):
             targets[index] = hypotheses[0].tokens

@@ -20,6 +20,7 @@ from aiayn.evaluation.bleu import Score, scores
 from aiayn.inference import checkpoint
 from aiayn.inference.beam_search import decode
 from aiayn.model.transformer import Transformer
+from aiayn.progress import progress
 from aiayn.run_folder import RunFolder
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,8 @@ def translate_sentences(
     """Translate sentences, in order; one without tokens, a blank line for one, becomes an empty one."""
     encoded = tokenizer.encode(sentences)
     rows = [row for row, tokens in enumerate(encoded) if len(tokens)]
-    found = tokenizer.decode(decode(model, [encoded[row] for row in rows], **inference))
+    with progress("translating", total=len(rows)) as advance:
+        found = tokenizer.decode(decode(model, [encoded[row] for row in rows], **inference, progress=advance))
     translations = [""] * len(encoded)
     for row, translation in zip(rows, found, strict=True):
         translations[row] = translation
@@ -143,7 +145,7 @@ def evaluated_data(cfg: DictConfig, checkpoint_config: Mapping[str, Any]) -> Dic
         return cfg.data
     if stray := [key for key in overrides if key.startswith("data.") and key != "data.split"]:
         raise ValueError(f"{stray[0]} is set, but not for which data; name them too, as in data=text {stray[0]}=...")
-    return OmegaConf.merge(checkpoint_config["data"], {"split": cfg.data.split})
+    return OmegaConf.create({**checkpoint_config["data"], "split": cfg.data.split})
 
 
 def evaluate(cfg: DictConfig) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from hydra.utils import instantiate
-from lightning.pytorch import Trainer, seed_everything
+from lightning.pytorch import Callback, Trainer, seed_everything
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig, OmegaConf
@@ -135,7 +135,8 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
 
 def training_cost(trainer: Trainer, corpus: Corpus, config: dict[str, Any]) -> dict[str, Any]:
     """Steps, tokens, seconds and floating-point operations of the training so far."""
-    speed = next(callback for callback in trainer.callbacks if isinstance(callback, TrainingSpeed))
+    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    speed = next(callback for callback in callbacks if isinstance(callback, TrainingSpeed))
     pairs = corpus.pairs("train")
     source, target = pairs.source.lengths + 1, pairs.target.lengths + 1  # with EOS
     sizes = {key: config["model"][key] for key in ("layers", "d_model", "d_ff", "heads", "d_k", "d_v")}

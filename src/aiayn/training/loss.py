@@ -27,8 +27,9 @@ def label_smoothed_cross_entropy(
     `cross_entropy` spreads its mass over all V words; it is the same loss at `label_smoothing = eps V / (V - 1)`.
     The entropy of the smoothed labels, a constant, is not subtracted.
 
-    Under autocast to bfloat16 the products and the probabilities are bfloat16, sums are float32. Under float16, whose
-    range is too small for probabilities, all is computed in float32.
+    In training under autocast to bfloat16 the products and the probabilities are bfloat16, sums are float32. Under
+    float16, whose range is too small for probabilities, all is computed in float32; so is all that needs no gradient,
+    since perplexities are published to three digits.
 
     Args:
         features: Decoder output, `(tokens, d_model)`; real positions only.
@@ -42,7 +43,8 @@ def label_smoothed_cross_entropy(
     """
     device = features.device.type
     dtype = torch.promote_types(features.dtype, weight.dtype)
-    if torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.bfloat16:
+    autocast = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.bfloat16
+    if autocast and torch.is_grad_enabled():
         dtype = torch.bfloat16
     with torch.autocast(device, enabled=False):
         return _ProjectedCrossEntropy.apply(features, weight, labels, label_smoothing, dtype, torch.is_grad_enabled())

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from lightning.pytorch import LightningModule
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 
 from aiayn.data.batching import Batch
@@ -78,7 +79,7 @@ class TranslationModule(LightningModule):
         self.tokens += batch.step_tokens
         if self.global_step % self.training_config["log_steps"] == 0:
             loss, nll = (self.trainer.strategy.reduce(self.sums, reduce_op="sum") / self.tokens).tolist()
-            rate = self.optimizers().param_groups[0]["lr"]
+            rate = self.trainer.optimizers[0].param_groups[0]["lr"]
             metrics = {"train/loss": loss, "train/perplexity": math.exp(min(nll, 50)), "train/learning_rate": rate}
             self.log_dict(metrics, batch_size=1)
             self.sums, self.tokens = torch.zeros_like(self.sums), 0
@@ -92,7 +93,7 @@ class TranslationModule(LightningModule):
         self.dev_sums = torch.zeros_like(self.dev_sums)
         self.log("dev/perplexity", math.exp(min(nll / tokens, 50)), batch_size=1)
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> OptimizerLRScheduler:
         config = self.training_config
         optimizer = torch.optim.Adam(
             self.parameters(), lr=1.0, betas=tuple(config["betas"]), eps=config["eps"], fused=True

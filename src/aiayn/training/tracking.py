@@ -9,7 +9,6 @@ from typing import Any
 
 from hydra.utils import instantiate
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.utilities import rank_zero_only
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +33,7 @@ def loggers(settings: Mapping[str, Any], folder: Path, config: dict[str, Any]) -
     finally:
         for logger in opened:
             logger.finalize("failed" if failed else "success")
-        if "wandb" in settings and rank_zero_only.rank == 0:
+        if "wandb" in settings:
             import wandb
 
             wandb.finish(exit_code=int(failed))
