@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "data": {"progress"},
     "model": set(),
     "evaluation": set(),
-    "inference": {"model", "data.tokenizer"},
+    "inference": {"model", "data.tokenizer", "progress"},
     "training": {"model", "data", "inference", "evaluation"},
     "report": {"evaluation"},
     "callbacks": {*STAGES, "progress"},

@@ -1,7 +1,6 @@
 """Progress of a long step: a Rich bar on a terminal, a plain line every few seconds elsewhere."""
 
 import logging
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,9 +29,10 @@ def progress(description: str, *, total: int | None, done: int = 0, silent: bool
         done: Units that were done before, in a resumed run.
         silent: Show nothing, for ranks other than the first.
     """
+    console = Console(stderr=True)
     if silent:
         yield lambda units=1, text="": None
-    elif sys.stderr.isatty():
+    elif console.is_terminal:
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -41,7 +41,7 @@ def progress(description: str, *, total: int | None, done: int = 0, silent: bool
             TimeRemainingColumn(),
             TextColumn("{task.fields[text]}"),
         )
-        with Progress(*columns, console=Console(stderr=True)) as bar:
+        with Progress(*columns, console=console) as bar:
             task = bar.add_task(description, total=total, completed=done, text="")
 
             def advance_bar(units: int = 1, text: str = "") -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from aiayn import progress
 from aiayn.data import corpus
 from aiayn.data.cleaning import Cleaning
 from aiayn.data.corpus import Corpus, prepare
@@ -292,18 +293,18 @@ def test_progress_is_lines_without_a_terminal_and_a_bar_on_one(
     caplog: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(corpus, "LOG_INTERVAL", -1)
+    monkeypatch.setattr(progress, "SECONDS", -1)
     monkeypatch.setattr(corpus, "CHUNK", 13)
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     with caplog.at_level(logging.INFO):
         prepared(Lines(), tmp_path / "lines")
-    assert "encode: 13 of 20 pairs" in caplog.text
+    assert "encode: pairs: 13 of 20" in caplog.text
     assert "encode" not in capsys.readouterr().err
     caplog.clear()
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes any stream for a terminal then
     with caplog.at_level(logging.INFO):
         prepared(Lines(), tmp_path / "bar")
-    assert "encode: 13 of 20 pairs" not in caplog.text
+    assert "encode: pairs: 13 of 20" not in caplog.text
     assert "encode" in capsys.readouterr().err
 
 

@@ -18,9 +18,8 @@ from aiayn.data.corpus import Corpus
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.evaluation.bleu import Score, scores
 from aiayn.inference import checkpoint
-from aiayn.inference.beam_search import decode
+from aiayn.inference.translation import translate_sentences
 from aiayn.model.transformer import Transformer
-from aiayn.progress import progress
 from aiayn.run_folder import RunFolder
 
 log = logging.getLogger(__name__)
@@ -45,20 +44,6 @@ def device_of(accelerator: str) -> torch.device:
     return torch.device("cuda" if accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available() else "cpu")
 
 
-def translate_sentences(
-    model: Transformer, tokenizer: Tokenizer, sentences: Sequence[str], *, inference: Mapping[str, Any]
-) -> list[str]:
-    """Translate sentences, in order; one without tokens, a blank line for one, becomes an empty one."""
-    encoded = tokenizer.encode(sentences)
-    rows = [row for row, tokens in enumerate(encoded) if len(tokens)]
-    with progress("translating", total=len(rows)) as advance:
-        found = tokenizer.decode(decode(model, [encoded[row] for row in rows], **inference, progress=advance))
-    translations = [""] * len(encoded)
-    for row, translation in zip(rows, found, strict=True):
-        translations[row] = translation
-    return translations
-
-
 def evaluate_sentences(
     model: Transformer,
     tokenizer: Tokenizer,
@@ -69,7 +54,7 @@ def evaluate_sentences(
     language: str,
 ) -> Evaluation:
     """Translate `sources` and score the translations against `references`, which are in `language`."""
-    hypotheses = translate_sentences(model, tokenizer, sources, inference=inference)
+    hypotheses = translate_sentences(model, tokenizer, sources, **inference)
     equal = sum(hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True))
     return Evaluation(hypotheses, scores(hypotheses, list(references), language=language), equal / len(hypotheses))
 

@@ -7,7 +7,8 @@ from omegaconf import DictConfig
 
 from aiayn.data.parallel_text import read_lines
 from aiayn.inference import checkpoint
-from aiayn.tasks.evaluate import device_of, translate_sentences, write_lines
+from aiayn.inference.translation import translate_sentences
+from aiayn.tasks.evaluate import device_of, write_lines
 
 
 def translate(cfg: DictConfig) -> None:
@@ -19,7 +20,7 @@ def translate(cfg: DictConfig) -> None:
     loaded = checkpoint.read(Path(cfg.checkpoint))
     model = loaded.model().to(device_of(cfg.trainer.accelerator))
     sentences = list(read_lines(Path(cfg.input or "/dev/stdin")))
-    translations = translate_sentences(model, loaded.tokenizer, sentences, inference=cfg.inference)
+    translations = translate_sentences(model, loaded.tokenizer, sentences, **cfg.inference)
     if cfg.output:
         write_lines(Path(cfg.output), translations)
     else:
