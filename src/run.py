@@ -64,7 +64,7 @@ if __name__ == "__main__":
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, so that one place turns errors into a line
     try:
         main()
-    except (ValueError, HydraException, OmegaConfBaseException) as error:
+    except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
         if TRACEBACK:
             raise
         sys.exit(f"error: {explain(error)}")

@@ -39,8 +39,8 @@ CommandLine = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def environment() -> dict[str, str]:
-    """One thread a process, so that tests beside each other do not wait for each other, and no one's W&B account."""
-    return {**os.environ, "OMP_NUM_THREADS": "1", "WANDB_MODE": "offline", "WANDB_SILENT": "true"}
+    """One thread a process, so that tests beside each other do not wait for each other, and no word from W&B."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "WANDB_SILENT": "true"}
 
 
 def command(*arguments: str) -> list[str]:

@@ -103,6 +103,10 @@ def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
     [
         (["model.head=8"], ["model.head", "heads"]),
         (["model.heads=eight"], ["model.heads", "eight"]),
+        (["inference.beam=four"], ["inference.beam", "four"]),
+        (["inference.beam=0"], ["inference.beam", "at least 1", "0"]),
+        (["training.warmup_steps=0"], ["training.warmup_steps", "at least 1", "0"]),
+        (["model.dropout=1"], ["model.dropout", "below 1"]),
         (["model.heads=3"], ["heads=3", "d_model=128", "divide"]),
         (["model=hug"], ["model=hug", "base", "big"]),
         (["modle=big"], ["modle", "model"]),

@@ -83,17 +83,43 @@ def test_another_experiment_is_refused_in_the_folder(aiayn: CommandLine, finishe
     assert "model.d_ff=32, not 64" in done.stderr.splitlines()[-1]
 
 
-def test_more_steps_go_on_where_the_run_ended(aiayn: CommandLine, finished: Path, tmp_path: Path) -> None:
-    shutil.copytree(finished, tmp_path / "longer")
+def test_more_steps_go_on_where_the_run_ended(aiayn: CommandLine, tmp_path: Path) -> None:
+    # 25 is no multiple of the 3 steps between checkpoints: the last one is saved for itself.
+    aiayn(f"run_dir={tmp_path / 'longer'}", "training.max_steps=25")
     aiayn(f"run_dir={tmp_path / 'longer'}", "training.max_steps=30")
     aiayn(f"run_dir={tmp_path / 'whole'}", "training.max_steps=30")
     assert_same_weights(tmp_path / "longer", tmp_path / "whole")
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_killed_run_resumes_bit_for_bit(outputs: Path, finished: Path, tmp_path: Path, workers: int) -> None:
+def test_a_run_killed_behind_its_last_step_is_finished(aiayn: CommandLine, finished: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    (folder / "checkpoints" / "averaged.ckpt").unlink()
+    result = json.loads((folder / "result.json").read_text())
+    expected = result.pop("scores")
+    (folder / "result.json").write_text(json.dumps({**result, "status": "running"}))
+    aiayn(f"run_dir={folder}")
+    result = json.loads((folder / "result.json").read_text())
+    assert result["status"] == "done"
+    assert result["scores"] == expected
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["data.loader_workers=0"],
+        ["data.loader_workers=2"],
+        ["data.tokens_per_device=230"],
+        ["trainer=ddp_cpu", "data.tokens_per_device=230"],
+    ],
+    ids=["alone", "workers", "accumulation", "two ranks"],
+)
+def test_a_killed_run_resumes_bit_for_bit(
+    aiayn: CommandLine, outputs: Path, tmp_path: Path, settings: list[str]
+) -> None:
+    aiayn(f"run_dir={tmp_path / 'undisturbed'}", *settings)
     folder = tmp_path / "killed"
-    arguments = command(*SMALL, f"outputs={outputs}", f"run_dir={folder}", f"data.loader_workers={workers}")
+    arguments = command(*SMALL, f"outputs={outputs}", f"run_dir={folder}", *settings)
     step = random.randrange(3, 22)
     process = subprocess.Popen(
         arguments, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
@@ -107,14 +133,15 @@ def test_a_killed_run_resumes_bit_for_bit(outputs: Path, finished: Path, tmp_pat
     process.wait()
     assert json.loads((folder / "result.json").read_text())["status"] == "running"
     subprocess.run(arguments, env=environment(), check=True, capture_output=True)
-    assert_same_weights(folder, finished)
+    assert_same_weights(folder, tmp_path / "undisturbed")
+    assert not list((folder / "checkpoints").glob(".*"))  # what was half-written is gone
 
 
 def test_evaluate_gives_the_scores_of_the_run(aiayn: CommandLine, finished: Path, tmp_path: Path) -> None:
     decoding = ["inference=greedy", "inference.max_extra_length=2"]
     file = f"checkpoint={finished}/checkpoints/averaged.ckpt"
     aiayn("task=evaluate", file, "data.split=test", f"run_dir={tmp_path}", *decoding, small=False)
-    scored = json.loads((tmp_path / "result.json").read_text())
+    scored = json.loads((tmp_path / "evaluation.json").read_text())
     expected = json.loads((finished / "result.json").read_text())["scores"]["averaged"]["test"]
     assert scored["bleu"] == expected["bleu"]
     assert (tmp_path / "test.txt").read_text() == (finished / "translations" / "averaged.test.txt").read_text()
@@ -126,7 +153,7 @@ def test_evaluate_reads_other_data_when_they_are_named(aiayn: CommandLine, finis
     files = f"{{source: {tmp_path}/a.en, target: {tmp_path}/a.de}}"
     evaluate = ["task=evaluate", f"checkpoint={finished}/checkpoints/averaged.ckpt", f"run_dir={tmp_path}"]
     aiayn(*evaluate, "data=text", f"data.train={files}", f"data.dev={files}", f"data.test={files}", small=False)
-    assert json.loads((tmp_path / "result.json").read_text())["sentences"] == 2
+    assert json.loads((tmp_path / "evaluation.json").read_text())["sentences"] == 2
     stray = aiayn(*evaluate, f"data.test={files}", small=False, code=1)
     assert "data=" in stray.stderr.splitlines()[-1]
 
@@ -202,9 +229,19 @@ def test_a_sweep_runs_a_job_for_each_value_and_finishes_what_is_missing(aiayn: C
     assert (outputs / "heads" / "h1" / "result.json").stat().st_mtime_ns == kept
 
 
-def test_wandb_is_offline_without_a_login_and_says_so(aiayn: CommandLine, tmp_path: Path) -> None:
-    done = aiayn("logger=wandb", f"run_dir={tmp_path}", "training.max_steps=3", "training.validate_steps=3")
-    assert list((tmp_path / "wandb").glob("offline-run-*")), done.stderr
+def test_wandb_is_offline_without_a_login_and_says_so(
+    aiayn: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))  # no ~/.netrc
+    folder = tmp_path / "sweep" / "row"
+    done = aiayn("logger=wandb", f"run_dir={folder}", "training.max_steps=3", "training.validate_steps=3")
+    assert "W&B has no login" in done.stderr
+    (run,) = (folder / "wandb").glob("offline-run-*/run-*.wandb")
+    content = run.read_bytes()
+    for word in (b"dev/bleu", b"dev/translations", b"label_smoothing", b"sweep", b"row"):
+        assert word in content
+    assert (folder / "wandb_id.txt").read_text().encode() in content
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,21 @@ def test_another_experiment_is_refused(tmp_path: Path) -> None:
         RunFolder(tmp_path, config(d_ff=13))
 
 
+def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
+    first, second = RunFolder(tmp_path, config()), RunFolder(tmp_path, config())
+    first.lock()
+    with pytest.raises(ValueError, match="in use by another process"):
+        second.lock()
+
+
+def test_a_run_goes_on_with_the_micro_batches_it_was_started_with(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, config())
+    folder.start(world_size=2, accumulation=3)
+    folder.check_topology({"world_size": 2, "accumulation": 3})
+    with pytest.raises(ValueError, match="2 devices x 3 micro-batches a step, not 1 x 3"):
+        folder.check_topology({"world_size": 1, "accumulation": 3})
+
+
 def test_the_latest_checkpoint_is_the_one_with_the_most_steps(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path, config())
     assert folder.latest is None

@@ -4,6 +4,7 @@ A run that is started again in its folder resumes from its last checkpoint; one 
 Here is what every run's folder answers: is it done, where to resume, does the config fit, and what is its result.
 """
 
+import fcntl
 import hashlib
 import json
 import subprocess
@@ -59,6 +60,20 @@ class RunFolder:
                 f"choose another run_dir, or repeat the run's own settings."
             )
 
+    def lock(self) -> None:
+        """Keep other processes from training in this folder until this one ends, however it ends.
+
+        Raises:
+            ValueError: if another process does.
+        """
+        self._lock = (self.path / ".lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(
+                f"run_dir={self.path} is in use by another process; wait for it, or choose another run_dir."
+            ) from error
+
     @property
     def done(self) -> bool:
         """Whether the run has reached its number of steps and was evaluated."""
@@ -76,9 +91,22 @@ class RunFolder:
         temporary.write_text(json.dumps(self.result, indent=2) + "\n")
         temporary.replace(self.path / "result.json")
 
-    def start(self) -> None:
-        """Record what is run, on what."""
+    def check_topology(self, topology: dict[str, int]) -> None:
+        """Refuse to resume in the middle of an epoch with other micro-batches: its position is counted in them."""
+        before = {key: self.result.get(key) for key in topology}
+        if before != topology:
+            raise ValueError(
+                f"run_dir={self.path} was started on {before['world_size']} devices x {before['accumulation']} "
+                f"micro-batches a step, not {topology['world_size']} x {topology['accumulation']}; "
+                f"set trainer.devices and data.tokens_per_device as they were."
+            )
+
+    def start(self, **values: Any) -> None:
+        """Record what is run, on what; remove what a killed process left half-written."""
+        for temporary in self.checkpoints.glob(".*.ckpt.*"):
+            temporary.unlink()
         self.write(
+            **values,
             status="running",
             config=self.config,
             config_hash=hashlib.sha256(json.dumps(identity(self.config), sort_keys=True).encode()).hexdigest()[:16],

@@ -4,6 +4,7 @@ Imported by `run.py` before anything else; hence no torch here. The values, and 
 """
 
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ class DataConfig:
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     tokens_per_batch: int = MISSING  # source and target tokens of one optimizer step over all devices, at most
     tokens_per_device: int | None = 8192  # of one micro-batch; bounds memory, never changes the experiment
-    prepare_workers: int | None = None  # processes that encode; null: one for each core
+    prepare_workers: int | None = None  # threads that encode; null: one for each core
     loader_workers: int = 0  # processes that make batches
 
 
@@ -113,6 +114,38 @@ def heads_divide(d_model: int, heads: int) -> int:
             f"choose another number of heads, or set model.d_k and model.d_v."
         )
     return d_model // heads
+
+
+# Least values, and values that are already too much.
+RANGES: dict[str, tuple[float, float]] = {
+    "data.tokens_per_batch": (1, inf),
+    "data.loader_workers": (0, inf),
+    "model.dropout": (0, 1),
+    "training.max_steps": (1, inf),
+    "training.warmup_steps": (1, inf),
+    "training.label_smoothing": (0, 1),
+    "training.validate_steps": (1, inf),
+    "training.log_steps": (1, inf),
+    "training.keep_checkpoints": (1, inf),
+    "inference.beam": (1, inf),
+    "inference.alpha": (0, inf),
+    "inference.max_extra_length": (0, inf),
+    "inference.tokens_per_batch": (1, inf),
+}
+
+
+def check(config: dict[str, Any]) -> None:
+    """Refuse values that would fail later, in the middle of a run.
+
+    Raises:
+        ValueError: with the key, the value and the range.
+    """
+    for key, (least, too_much) in RANGES.items():
+        group, name = key.split(".")
+        value = config[group][name]
+        if not least <= value < too_much:
+            below = "" if too_much == inf else f" and below {too_much}"
+            raise ValueError(f"{key} must be at least {least}{below}, got {value}.")
 
 
 def register() -> None:

@@ -72,11 +72,21 @@ def test_averaging_refuses_what_is_not_one_run(tokenizer: Tokenizer, tmp_path: P
         checkpoint.average([])
 
 
-def test_a_file_cannot_name_foreign_code(tokenizer: Tokenizer, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "target",
+    [
+        "os.system",
+        "aiayn.data.corpus.Path",
+        "aiayn.data.ragged.to_disk",
+        "aiayn.model.transformer.math.sqrt",
+        "aiayn.model.nowhere.X",
+    ],
+)
+def test_a_file_cannot_name_what_is_no_module_of_the_model(tokenizer: Tokenizer, tmp_path: Path, target: str) -> None:
     saved = content(tokenizer, seed=1, step=1)
-    saved["config"] = {"model": {**MODEL, "position": {"_target_": "os.system", "command": "false"}}}
+    saved["config"] = {"model": {**MODEL, "position": {"_target_": target}}}
     checkpoint.write(tmp_path / "a.ckpt", saved)
-    with pytest.raises(ValueError, match=r"os\.system; only classes of aiayn"):
+    with pytest.raises(ValueError, match=f"names {target}; only modules of aiayn.model"):
         checkpoint.read(tmp_path / "a.ckpt").model()
 
 

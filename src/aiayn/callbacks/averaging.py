@@ -49,13 +49,22 @@ class CheckpointAveraging(ModelCheckpoint):
         )
         self.keep = keep
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        folder = Path(str(self.dirpath))
-        final = folder / f"step_{trainer.global_step:07d}.ckpt"
-        if not trainer.strategy.broadcast(final.exists()):  # the last interval was not a whole one
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if (batch_idx + 1) % trainer.accumulate_grad_batches:
+            return  # a checkpoint in the middle of a step would resume with a part of its gradients
+        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+        final = Path(str(self.dirpath)) / f"step_{trainer.global_step:07d}.ckpt"
+        # Here and not when training ends, by when Lightning has counted the epoch as a whole one.
+        if trainer.global_step == trainer.max_steps and not trainer.strategy.broadcast(final.exists()):
             trainer.save_checkpoint(final)
-        if not trainer.is_global_zero:
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # Called too when a run that was killed behind its last step is started again; `on_train_end` is not.
+        if not trainer.is_global_zero or trainer.global_step < trainer.max_steps:
             return
+        folder = Path(str(self.dirpath))
         paths = sorted(folder.glob("step_*.ckpt"))
         for surplus in paths[: -self.keep]:
             surplus.unlink()

@@ -136,6 +136,11 @@ class EncodedPairs:
     def __len__(self) -> int:
         return len(self.source)
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sentence on either side, with EOS."""
+        return 1 + int(max(self.source.lengths.max(initial=0), self.target.lengths.max(initial=0)))
+
 
 def encode_pairs(tokenizer: Tokenizer, sources: Sequence[str], targets: Sequence[str]) -> EncodedPairs:
     """Encode sentences in memory; for text of evaluation size."""

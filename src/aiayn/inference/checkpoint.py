@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra.utils import instantiate
-from torch import Tensor
+from hydra.errors import HydraException
+from hydra.utils import get_object, instantiate
+from torch import Tensor, nn
 
 from aiayn.data.tokenizer import PAD, Tokenizer
 from aiayn.model.transformer import Transformer
@@ -57,11 +58,12 @@ def build_model(config: Mapping[str, Any], *, vocab_size: int) -> Transformer:
     """The Transformer that a `model` config describes.
 
     Raises:
-        ValueError: if the config names a class outside this package, or illegal sizes.
+        ValueError: if the config names anything but modules of `aiayn.model`, or illegal sizes.
     """
-    for target in _targets(config):
-        if not target.startswith("aiayn."):
-            raise ValueError(f"the model config names {target}; only classes of aiayn are accepted.")
+    for target in targets(config):
+        found = own(target, package="aiayn.model")
+        if not (isinstance(found, type) and issubclass(found, nn.Module)):
+            raise ValueError(f"the model config names {target}; only modules of aiayn.model are accepted.")
     return Transformer(
         vocab_size,
         layers=config["layers"],
@@ -72,17 +74,28 @@ def build_model(config: Mapping[str, Any], *, vocab_size: int) -> Transformer:
     )
 
 
-def _targets(config: Any) -> Iterator[str]:
-    """Every class that a config names."""
+def own(target: str, *, package: str) -> Any:
+    """What a dotted path names, if it was defined in `package`; None otherwise, without importing anything else."""
+    if not target.startswith(f"{package}."):
+        return None
+    try:
+        found = get_object(target)
+    except (ImportError, HydraException):  # there is no such thing
+        return None
+    return found if (getattr(found, "__module__", None) or "").startswith(package) else None
+
+
+def targets(config: Any) -> Iterator[str]:
+    """Everything that a config would call."""
     if isinstance(config, Mapping):
         for key, value in config.items():
             if key == "_target_":
                 yield str(value)
             else:
-                yield from _targets(value)
+                yield from targets(value)
     elif isinstance(config, list | tuple):
         for value in config:
-            yield from _targets(value)
+            yield from targets(value)
 
 
 def contents(config: dict[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:

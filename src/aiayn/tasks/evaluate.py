@@ -1,11 +1,11 @@
-"""task=evaluate: decode a split with a checkpoint, score it, keep translations and scores in the run's folder."""
+"""task=evaluate: decode a split with a checkpoint, score it, keep translations and scores."""
 
 import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from hydra.core.hydra_config import HydraConfig
@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from aiayn.data.corpus import Corpus
+from aiayn.data.parallel_text import ParallelText
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.evaluation.bleu import Score, scores
 from aiayn.inference import checkpoint
@@ -61,7 +62,7 @@ def evaluate_sentences(
 
 def evaluate_splits(loaded: checkpoint.Checkpoint, corpus: Corpus, folder: RunFolder, *, name: str) -> dict[str, Any]:
     """Evaluate a checkpoint of a run on the dev and test sets, and keep its translations as `name.split.txt`."""
-    config = loaded.config
+    config = folder.config
     model = loaded.model().to(device_of(config["trainer"]["accelerator"]))
     results: dict[str, Any] = {"step": loaded.step}
     for split in corpus.splits():
@@ -130,11 +131,15 @@ def evaluated_data(cfg: DictConfig, checkpoint_config: Mapping[str, Any]) -> Dic
         return cfg.data
     if stray := [key for key in overrides if key.startswith("data.") and key != "data.split"]:
         raise ValueError(f"{stray[0]} is set, but not for which data; name them too, as in data=text {stray[0]}=...")
+    for target in checkpoint.targets(checkpoint_config["data"]["corpus"]):  # a stranger's file may have chosen it
+        found = checkpoint.own(target, package="aiayn.data")
+        if not hasattr(found, "pairs") and get_type_hints(found or int).get("return") is not ParallelText:
+            raise ValueError(f"the checkpoint names {target} as its data; only corpora of aiayn.data are accepted.")
     return OmegaConf.create({**checkpoint_config["data"], "split": cfg.data.split})
 
 
 def evaluate(cfg: DictConfig) -> None:
-    """Decode `data.split` with `checkpoint`, log its scores, and write result.json and the translations."""
+    """Decode `data.split` with `checkpoint`, log its scores, and write evaluation.json and the translations."""
     loaded = checkpoint.read(Path(cfg.checkpoint))
     data = evaluated_data(cfg, loaded.config)
     corpus = instantiate(data.corpus, _convert_="all")
@@ -154,7 +159,7 @@ def evaluate(cfg: DictConfig) -> None:
     write_lines(folder / f"{data.split}.txt", result.hypotheses)
     inference = OmegaConf.to_container(cfg.inference, resolve=True)
     content = {"checkpoint": cfg.checkpoint, "data": data.name, "split": data.split, "inference": inference}
-    (folder / "result.json").write_text(json.dumps({**content, **result.as_dict()}, indent=2) + "\n")
+    write_lines(folder / "evaluation.json", [json.dumps({**content, **result.as_dict()}, indent=2)])
     for score in result.scores.values():
         log.info("%s %s: %s", data.name, data.split, score)
     log.info("exact match %.1f %% of %d; translations in %s", 100 * result.exact_match, len(sources), folder)

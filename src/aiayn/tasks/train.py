@@ -1,16 +1,15 @@
 """task=train: prepare, train, then evaluate the last, the best and the averaged checkpoint."""
 
 import logging
-import warnings
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from hydra.utils import instantiate
+from hydra.core.hydra_config import HydraConfig
 from lightning.pytorch import Callback, Trainer, seed_everything
-from lightning.pytorch.loggers import Logger
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn.callbacks.speed import TrainingSpeed
@@ -20,11 +19,12 @@ from aiayn.data.datamodule import ParallelDataModule
 from aiayn.evaluation.cost import training_flops
 from aiayn.inference import checkpoint
 from aiayn.run_folder import RunFolder
+from aiayn.schema import check
 from aiayn.tasks.evaluate import evaluate_splits, show
 from aiayn.tasks.prepare import prepare_corpus
-from aiayn.training.checkpoint_io import AtomicCheckpointIO
 from aiayn.training.module import TranslationModule
 from aiayn.training.tracking import loggers
+from aiayn.training.trainer import build_trainer, quiet_lightning
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +36,14 @@ def train(cfg: DictConfig) -> float | None:
         Dev BLEU of the averaged checkpoint, for sweepers that optimise; None on ranks that do not evaluate.
     """
     config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
+    check(config)
     quiet_lightning()
+    overrides = HydraConfig.get().overrides
+    if "TORCHELASTIC_RUN_ID" in os.environ and "run_dir=" not in " ".join([*overrides.task, *overrides.hydra]):
+        raise ValueError("give run_dir=... under torchrun: its ranks would not agree on a name made of the time.")
     folder = RunFolder(Path(cfg.run_dir), config)
+    if rank_zero_only.rank == 0:  # type: ignore[attr-defined]
+        folder.lock()
     if folder.done:
         log.info("%s is done: %d steps; nothing to do.", folder.path, folder.result["steps"])
     else:
@@ -54,58 +60,30 @@ def train(cfg: DictConfig) -> float | None:
     return folder.result["scores"]["averaged"]["dev"]["bleu"]["value"]
 
 
-def build_trainer(config: dict[str, Any], opened: list[Logger]) -> Trainer:
-    """The Lightning Trainer of a config.
-
-    Raises:
-        ValueError: if there is no such device, or the settings contradict each other.
-    """
-    settings = dict(config["trainer"])
-    if settings["precision"] == "auto":
-        gpu = settings["accelerator"] in ("auto", "gpu", "cuda") and torch.cuda.is_available()
-        settings["precision"] = "bf16-mixed" if gpu and torch.cuda.is_bf16_supported() else "32-true"
-    try:
-        return Trainer(
-            **settings,
-            max_epochs=-1,
-            max_steps=config["training"]["max_steps"],
-            logger=opened,
-            callbacks=list(instantiate(config["callbacks"], _convert_="all").values()),
-            plugins=[AtomicCheckpointIO()],
-            log_every_n_steps=1,  # the module logs when there is something to say
-            num_sanity_val_steps=0,
-            check_val_every_n_epoch=None,  # validation is counted in steps, across epochs
-            use_distributed_sampler=False,  # each rank's share is planned by TokenBatchSampler
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            default_root_dir=config["run_dir"],
-        )
-    except MisconfigurationException as error:
-        raise ValueError(f"trainer: {' '.join(str(error).split())}") from error
-
-
 def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
     """Train from the folder's latest checkpoint, or from the start."""
     config = folder.config
     data, training = config["data"], config["training"]
     pairs = corpus.pairs("train")
-    longest = 1 + int(max(pairs.source.lengths.max(), pairs.target.lengths.max()))  # with EOS
     # Both are known only now that the Trainer knows its devices and the corpus its longest pair.
     trainer.accumulate_grad_batches = accumulation_steps(
-        data["tokens_per_batch"], data["tokens_per_device"], world_size=trainer.world_size, longest=longest
+        data["tokens_per_batch"], data["tokens_per_device"], world_size=trainer.world_size, longest=pairs.longest
     )
     trainer.val_check_interval = training["validate_steps"] * trainer.accumulate_grad_batches
+    topology = {"world_size": trainer.world_size, "accumulation": trainer.accumulate_grad_batches}
     resume = folder.latest
     if resume:
-        checkpoint.read_raw(resume)
+        checkpoint.read_raw(resume)  # a damaged file is refused before anything is built
+        folder.check_topology(topology)
     if trainer.is_global_zero:
-        folder.start()
+        folder.start(**topology)
     seed_everything(config["seed"], verbose=False)
     model = checkpoint.build_model(config["model"], vocab_size=corpus.tokenizer.vocab_size)
+    longest = max(corpus.pairs(split).longest for split in corpus.splits())
     if model.longest is not None and model.longest < longest:
         raise ValueError(
             f"model.position.max_length={model.longest} is smaller than the longest sentence, {longest} tokens; "
-            f"raise it, or lower data.cleaning.max_length."
+            f"raise it, or shorten the text (data.cleaning.max_length for train)."
         )
     parameters = sum(parameter.numel() for parameter in model.parameters())
     log.info(
@@ -128,7 +106,13 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
     module_data = ParallelDataModule(
         corpus, tokens_per_batch=data["tokens_per_batch"], seed=config["seed"], workers=data["loader_workers"]
     )
-    trainer.fit(module, datamodule=module_data, ckpt_path=resume, weights_only=True)
+    try:
+        trainer.fit(module, datamodule=module_data, ckpt_path=resume, weights_only=True)
+    except torch.OutOfMemoryError as error:
+        raise ValueError(
+            f"the device's memory does not hold a micro-batch of data.tokens_per_device={data['tokens_per_device']}; "
+            f"lower it, which does not change the experiment."
+        ) from error
     if trainer.is_global_zero:
         folder.write(**training_cost(trainer, corpus, config), parameters=parameters)
 
@@ -154,7 +138,6 @@ def training_cost(trainer: Trainer, corpus: Corpus, config: dict[str, Any]) -> d
         "training_seconds": speed.seconds,
         "tokens_per_second": speed.tokens / max(speed.seconds, 1e-9),
         "flops": float(flops),
-        "world_size": trainer.world_size,
         "precision": trainer.precision,
     }
 
@@ -166,7 +149,7 @@ def evaluate_run(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
     files = {"last": latest, "best": folder.checkpoints / "best.ckpt", "averaged": folder.checkpoints / "averaged.ckpt"}
     results: dict[str, Any] = {}
     for name, file in files.items():
-        if file.exists():  # there is no best one when nothing was validated
+        if name != "best" or file.exists():  # there is none when nothing was validated
             results[name] = evaluate_splits(checkpoint.read(file), corpus, folder, name=name)
             for logger in trainer.loggers:
                 logger.log_metrics(
@@ -180,12 +163,3 @@ def evaluate_run(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
                     step=trainer.global_step,
                 )
     folder.write(scores=results, status="done")
-
-
-def quiet_lightning() -> None:
-    """Leave Lightning's warnings and drop its tips, and the second copy of every line that Hydra prints already."""
-    for name in ("lightning", "lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(name).handlers.clear()
-        logging.getLogger(name).setLevel(logging.WARNING)
-    for tip in ("does not have many workers", "exists and is not empty", "isinstance.treespec", "lr_scheduler.step"):
-        warnings.filterwarnings("ignore", message=f".*{tip}")

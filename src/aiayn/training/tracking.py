@@ -22,12 +22,13 @@ def loggers(settings: Mapping[str, Any], folder: Path, config: dict[str, Any]) -
     """
     settings = {name: dict(values) for name, values in settings.items()}
     if "wandb" in settings:
-        settings["wandb"] |= _wandb_settings(folder)
-    opened: list[Logger] = [instantiate(values) for values in settings.values()]
-    for logger in opened:
-        logger.log_hyperparams(config)
+        settings["wandb"] = _wandb_settings(settings["wandb"], folder)
+    opened: list[Logger] = []
     failed = True
     try:
+        for values in settings.values():
+            opened.append(instantiate(values))
+            opened[-1].log_hyperparams(config)
         yield opened
         failed = False
     finally:
@@ -39,16 +40,17 @@ def loggers(settings: Mapping[str, Any], folder: Path, config: dict[str, Any]) -
             wandb.finish(exit_code=int(failed))
 
 
-def _wandb_settings(folder: Path) -> dict[str, Any]:
-    """The run's id, kept in its folder, and whether W&B has to be offline."""
+def _wandb_settings(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Add the run's id, kept in its folder, its name and group, and whether W&B has to be offline."""
     import wandb
 
     file = folder / "wandb_id.txt"
     if not file.exists():
-        folder.mkdir(parents=True, exist_ok=True)
         file.write_text(secrets.token_hex(4))
-    settings: dict[str, Any] = {"id": file.read_text()}
-    if wandb.setup().settings.mode != "offline" and not wandb.api.api_key:
+    settings["id"] = settings["id"] or file.read_text()
+    settings["name"] = settings["name"] or folder.name
+    settings["group"] = settings["group"] or folder.parent.name
+    if wandb.setup().settings.mode != "offline" and not wandb.login(prompt=False, verify=False):
         log.warning("W&B has no login: the run is kept offline in %s; `wandb login`, then `wandb sync` it.", folder)
         settings["offline"] = True
     return settings

@@ -1,0 +1,56 @@
+"""The Lightning Trainer of a config: what Lightning is asked to do, and what is done elsewhere."""
+
+import logging
+import warnings
+from typing import Any
+
+import torch
+from hydra.utils import instantiate
+from lightning.pytorch import Trainer
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities import rank_zero_only
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+from aiayn.training.checkpoint_io import AtomicCheckpointIO
+
+
+def build_trainer(config: dict[str, Any], opened: list[Logger]) -> Trainer:
+    """The Lightning Trainer of a config.
+
+    Raises:
+        ValueError: if there is no such device, or the settings contradict each other.
+    """
+    settings = dict(config["trainer"])
+    if settings["precision"] == "auto":
+        gpu = settings["accelerator"] in ("auto", "gpu", "cuda") and torch.cuda.is_available()
+        bfloat16 = gpu and torch.cuda.is_bf16_supported(including_emulation=False)
+        settings["precision"] = "bf16-mixed" if bfloat16 else "32-true"
+    try:
+        return Trainer(
+            **settings,
+            max_epochs=-1,
+            max_steps=config["training"]["max_steps"],
+            logger=opened,
+            callbacks=list(instantiate(config["callbacks"], _convert_="all").values()),
+            plugins=[AtomicCheckpointIO()],
+            log_every_n_steps=1,  # the module logs when there is something to say
+            num_sanity_val_steps=0,
+            check_val_every_n_epoch=None,  # validation is counted in steps, across epochs
+            use_distributed_sampler=False,  # each rank's share is planned by TokenBatchSampler
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=config["run_dir"],
+        )
+    except MisconfigurationException as error:
+        raise ValueError(f"trainer: {' '.join(str(error).split())}") from error
+
+
+def quiet_lightning() -> None:
+    """Leave Lightning's warnings, drop its tips, and the second copies: of Hydra's handlers and of other ranks."""
+    if rank_zero_only.rank:  # type: ignore[attr-defined]
+        logging.getLogger().setLevel(logging.WARNING)
+    for name in ("lightning", "lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).handlers.clear()
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for tip in ("does not have many workers", "exists and is not empty", "isinstance.treespec", "lr_scheduler.step"):
+        warnings.filterwarnings("ignore", message=f".*{tip}")
