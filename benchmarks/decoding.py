@@ -1,6 +1,6 @@
 """Speed of decoding Multi30k's test set, in sentences per second: beam 4 and greedy, float32, a few threads.
 
-    python benchmarks/decoding.py CHECKPOINT ../corpora/multi30k
+    python benchmarks/decoding.py CHECKPOINT corpora/multi30k
 
 Lengths decide the speed, so the checkpoint must be of a model that has learnt when to stop; the figures in the README
 are of `python src/run.py model=small data=multi30k_ende training.max_steps=600 training.warmup_steps=200`.

@@ -1,6 +1,6 @@
 """Speed of one optimizer step, side by side with a plain loop over torch.nn.Transformer on the same batches.
 
-    python benchmarks/training.py ../shared/data/multi30k
+    python benchmarks/training.py corpora/multi30k
 
 The loops take turns batch by batch, so that whatever else the machine does slows all of them. The plain loop is what a
 user would write: `nn.Transformer` with masks, one shared matrix, `cross_entropy` over all positions, Adam as it comes.

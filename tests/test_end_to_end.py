@@ -211,22 +211,20 @@ def test_topology_does_not_change_the_experiment(aiayn: CommandLine, tmp_path: P
 
 
 def test_a_sweep_runs_a_job_for_each_value_and_finishes_what_is_missing(aiayn: CommandLine, outputs: Path) -> None:
-    sweep = [
-        "-m",
-        "model.heads=1,2,4",
-        "training.max_steps=3",
-        "training.validate_steps=3",
-        f"hydra.sweep.dir={outputs}/heads",
-        "hydra.sweep.subdir=h${model.heads}",
-    ]
+    sweep = ["-m", "model.heads=1,2,4", "training.max_steps=3", "training.validate_steps=3", "name=heads"]
+
+    def results() -> dict[int, Path]:
+        files = (outputs / "sweeps" / "heads").glob("*/result.json")
+        return {json.loads(file.read_text())["config"]["model"]["heads"]: file for file in files}
+
     aiayn(*sweep)
-    results = [json.loads((outputs / "heads" / f"h{heads}" / "result.json").read_text()) for heads in (1, 2, 4)]
-    assert [result["config"]["model"]["d_k"] for result in results] == [16, 8, 4]
-    shutil.rmtree(outputs / "heads" / "h2")
-    kept = (outputs / "heads" / "h1" / "result.json").stat().st_mtime_ns
-    aiayn(*sweep)
-    assert (outputs / "heads" / "h2" / "result.json").exists()
-    assert (outputs / "heads" / "h1" / "result.json").stat().st_mtime_ns == kept
+    assert sorted(results()) == [1, 2, 4]
+    assert [json.loads(results()[heads].read_text())["config"]["model"]["d_k"] for heads in (1, 2, 4)] == [16, 8, 4]
+    shutil.rmtree(results()[2].parent)
+    kept = results()[1].stat().st_mtime_ns
+    assert "done before" in aiayn(*sweep).stdout
+    assert sorted(results()) == [1, 2, 4]
+    assert results()[1].stat().st_mtime_ns == kept
 
 
 def test_wandb_is_offline_without_a_login_and_says_so(

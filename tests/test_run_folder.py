@@ -44,9 +44,20 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
 def test_a_run_goes_on_with_the_micro_batches_it_was_started_with(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path, config())
     folder.start(world_size=2, accumulation=3)
-    folder.check_topology({"world_size": 2, "accumulation": 3})
+    folder.check_resumable(config(), 5, {"world_size": 2, "accumulation": 3})
     with pytest.raises(ValueError, match="2 devices x 3 micro-batches a step, not 1 x 3"):
-        folder.check_topology({"world_size": 1, "accumulation": 3})
+        folder.check_resumable(config(), 5, {"world_size": 1, "accumulation": 3})
+    with pytest.raises(ValueError, match="max_steps=7 is less than the 11 steps"):
+        folder.check_resumable(config(), 11, {"world_size": 2, "accumulation": 3})
+    with pytest.raises(ValueError, match=r"model\.d_ff=13, not 11"):
+        folder.check_resumable(config(d_ff=13), 5, {"world_size": 2, "accumulation": 3})
+
+
+def test_a_damaged_result_is_named(tmp_path: Path) -> None:
+    for text in ("{", "[]"):
+        (tmp_path / "result.json").write_text(text)
+        with pytest.raises(ValueError, match=r"result\.json is damaged"):
+            RunFolder(tmp_path, config())
 
 
 def test_the_latest_checkpoint_is_the_one_with_the_most_steps(tmp_path: Path) -> None:

@@ -44,13 +44,18 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.result: dict[str, Any] = {}
         path.mkdir(parents=True, exist_ok=True)
-        if (path / "result.json").exists():
-            self.result = json.loads((path / "result.json").read_text())
-            self._check_identity()
+        file = path / "result.json"
+        if file.exists():
+            try:
+                self.result = json.loads(file.read_text())
+                theirs = self.result["config"]
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f"{file} is damaged; delete it, and the run resumes from its checkpoints.") from error
+            self._check_identity(theirs)
 
-    def _check_identity(self) -> None:
+    def _check_identity(self, config: dict[str, Any]) -> None:
         """Refuse to go on with another experiment in this folder."""
-        mine, theirs = identity(self.config), identity(self.result["config"])
+        mine, theirs = identity(self.config), identity(config)
         changed = [key for key in sorted(mine.keys() | theirs.keys()) if mine.get(key) != theirs.get(key)]
         if changed:
             key = changed[0]
@@ -91,9 +96,21 @@ class RunFolder:
         temporary.write_text(json.dumps(self.result, indent=2) + "\n")
         temporary.replace(self.path / "result.json")
 
-    def check_topology(self, topology: dict[str, int]) -> None:
-        """Refuse to resume in the middle of an epoch with other micro-batches: its position is counted in them."""
-        before = {key: self.result.get(key) for key in topology}
+    def check_resumable(self, config: dict[str, Any], step: int, topology: dict[str, int]) -> None:
+        """Refuse to go on from a checkpoint of another experiment, from behind the last step, or with other ranks.
+
+        Args:
+            config: The checkpoint's.
+            step: Optimizer steps behind it.
+            topology: `world_size` and `accumulation` now. The position in an epoch is counted in micro-batches.
+        """
+        self._check_identity(config)
+        if step > self.config["training"]["max_steps"]:
+            raise ValueError(
+                f"training.max_steps={self.config['training']['max_steps']} is less than the {step} steps that the run "
+                f"in run_dir={self.path} has done; give more, or choose another run_dir."
+            )
+        before = {key: self.result.get(key, value) for key, value in topology.items()}
         if before != topology:
             raise ValueError(
                 f"run_dir={self.path} was started on {before['world_size']} devices x {before['accumulation']} "

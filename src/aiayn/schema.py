@@ -4,6 +4,7 @@ Imported by `run.py` before anything else; hence no torch here. The values, and 
 """
 
 from dataclasses import dataclass, field
+from hashlib import sha256
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,10 @@ RANGES: dict[str, tuple[float, float]] = {
     "model.dropout": (0, 1),
     "training.max_steps": (1, inf),
     "training.warmup_steps": (1, inf),
+    "training.learning_rate_scale": (0, inf),
+    "training.eps": (0, inf),
+    "training.checkpoint_minutes": (0, inf),
+    "training.checkpoint_steps": (0, inf),
     "training.label_smoothing": (0, 1),
     "training.validate_steps": (1, inf),
     "training.log_steps": (1, inf),
@@ -143,9 +148,20 @@ def check(config: dict[str, Any]) -> None:
     for key, (least, too_much) in RANGES.items():
         group, name = key.split(".")
         value = config[group][name]
-        if not least <= value < too_much:
+        if value is not None and not least <= value < too_much:
             below = "" if too_much == inf else f" and below {too_much}"
             raise ValueError(f"{key} must be at least {least}{below}, got {value}.")
+    betas, seed = config["training"]["betas"], config["seed"]
+    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+        raise ValueError(f"training.betas must be two numbers from 0 to below 1, got {betas}.")
+    if not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"seed must be a whole number of at least 0, got {seed}.")
+
+
+def row(overrides: str) -> str:
+    """The folder of a sweep's job, named by its overrides; the tail of a long name becomes a hash."""
+    name = overrides.replace("/", "_")
+    return name if len(name) <= 100 else f"{name[:90]}-{sha256(name.encode()).hexdigest()[:8]}"
 
 
 def register() -> None:
@@ -159,4 +175,5 @@ def register() -> None:
     ):
         store.store(group=group, name="schema", node=schema)
     OmegaConf.register_new_resolver("heads_divide", heads_divide, replace=True)
+    OmegaConf.register_new_resolver("row", row, replace=True)
     OmegaConf.register_new_resolver("project", lambda folder: str(PROJECT / folder), replace=True)

@@ -5,7 +5,7 @@ from lightning.pytorch import LightningDataModule
 from aiayn.data.batching import BatchLoader, PairDataset, TokenBatchSampler
 from aiayn.data.corpus import Corpus
 
-DEV_TOKENS = 4096  # source or target tokens that are decoded together
+DEV_TOKENS = 4096  # source or target tokens of a dev batch on one device
 
 
 class ParallelDataModule(LightningDataModule):
@@ -33,7 +33,8 @@ class ParallelDataModule(LightningDataModule):
 
     def val_dataloader(self) -> BatchLoader:
         assert self.trainer is not None
-        return self._loader("dev", DEV_TOKENS * self.trainer.world_size, accumulation=1, shuffle=False)
+        tokens = max(DEV_TOKENS, self.corpus.pairs("dev").longest) * self.trainer.world_size
+        return self._loader("dev", tokens, accumulation=1, shuffle=False)
 
     def _loader(self, split: str, tokens_per_batch: int, *, accumulation: int, shuffle: bool) -> BatchLoader:
         assert self.trainer is not None

@@ -143,7 +143,7 @@ class HubText:
 
         try:
             if self.path is not None and self.path.is_file():
-                kind = {".jsonl": "json"}.get(self.path.suffix, self.path.suffix[1:])
+                kind = {".jsonl": "json"}.get(self.path.suffix, self.path.suffix[1:] or "text")
                 theirs = self.names[split]
                 return datasets.load_dataset(kind, data_files={theirs: str(self.path)}, split=theirs)
             if self.path is not None:

@@ -21,6 +21,14 @@ from aiayn.data.tokenizer import PAD, Tokenizer
 from aiayn.model.transformer import Transformer
 
 PREFIX = "model."  # of the weights' names: the LightningModule keeps the Transformer under this attribute
+# What a checkpoint holds besides Lightning's own entries.
+KINDS: dict[str, type] = {
+    "state_dict": dict,
+    "config": dict,
+    "tokenizer": Tensor,
+    "tokenizer_hash": str,
+    "global_step": int,
+}
 PARTS = ("attention", "feed_forward", "norm", "position")
 
 
@@ -110,6 +118,9 @@ def write(path: Path, content: dict[str, Any]) -> None:
     Raises:
         OSError: if it cannot be written, a full disk for one; an older file of that name is then untouched.
     """
+    path = path.resolve()  # a link stays a link
+    if path.exists() and not path.is_file():
+        raise OSError(f"could not write the checkpoint {path}: it is no file; name another output.")
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -137,11 +148,10 @@ def read_raw(path: Path) -> dict[str, Any]:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError, OSError) as error:
         raise ValueError(f"checkpoint {path} cannot be read: truncated, or not a checkpoint of aiayn.") from error
-    missing = {"state_dict", "config", "tokenizer", "tokenizer_hash", "global_step"} - set(
-        content if isinstance(content, dict) else ()
-    )
-    if missing:
-        raise ValueError(f"checkpoint {path} was not written by aiayn: it holds no {', '.join(sorted(missing))}.")
+    content = content if isinstance(content, dict) else {}
+    wrong = [key for key, kind in KINDS.items() if not isinstance(content.get(key), kind)]
+    if wrong or "model" not in content["config"]:
+        raise ValueError(f"checkpoint {path} was not written by aiayn: it holds no {', '.join(wrong or ['model'])}.")
     return content
 
 
@@ -159,6 +169,12 @@ def read(path: Path) -> Checkpoint:
         name.removeprefix(PREFIX): value for name, value in content["state_dict"].items() if name.startswith(PREFIX)
     }
     return Checkpoint(weights, content["config"], tokenizer, content["global_step"])
+
+
+def _likeness(content: dict[str, Any]) -> tuple[Any, ...]:
+    """What checkpoints must agree on to be averaged."""
+    shapes = {name: value.shape for name, value in content["state_dict"].items()}
+    return content["tokenizer_hash"], content["config"]["model"], shapes
 
 
 def average(paths: Sequence[Path]) -> dict[str, Any]:
@@ -179,8 +195,7 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
     step = 0
     for path in paths:
         content = read_raw(path)
-        same_tokenizer = content["tokenizer_hash"] == first["tokenizer_hash"]
-        if not same_tokenizer or content["config"]["model"] != first["config"]["model"]:
+        if _likeness(content) != _likeness(first):
             raise ValueError(f"checkpoints {paths[0]} and {path} differ in tokenizer or model; give those of one run.")
         for name, value in content["state_dict"].items():
             sums[name] += value

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -82,10 +83,15 @@ def evaluate_splits(loaded: checkpoint.Checkpoint, corpus: Corpus, folder: RunFo
 
 def write_lines(path: Path, lines: Sequence[str]) -> None:
     """Write sentences, one a line, whole or not at all."""
+    text = "".join(f"{line}\n" for line in lines)
+    path = path.resolve()  # a link stays a link
+    if path.exists() and not path.is_file():  # a device or a pipe cannot be replaced; a folder is refused by the system
+        path.write_text(text, encoding="utf-8", newline="\n")
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.partial")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+        temporary.write_text(text, encoding="utf-8", newline="\n")
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from lightning.pytorch import Callback, Trainer, seed_everything
 from lightning.pytorch.utilities import rank_zero_only
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn.callbacks.speed import TrainingSpeed
@@ -73,8 +75,8 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
     topology = {"world_size": trainer.world_size, "accumulation": trainer.accumulate_grad_batches}
     resume = folder.latest
     if resume:
-        checkpoint.read_raw(resume)  # a damaged file is refused before anything is built
-        folder.check_topology(topology)
+        saved = checkpoint.read_raw(resume)  # a damaged file is refused before anything is built
+        folder.check_resumable(saved["config"], saved["global_step"], topology)
     if trainer.is_global_zero:
         folder.start(**topology)
     seed_everything(config["seed"], verbose=False)
@@ -108,6 +110,8 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
     )
     try:
         trainer.fit(module, datamodule=module_data, ckpt_path=resume, weights_only=True)
+    except SIGTERMException:
+        raise SystemExit(128 + signal.SIGTERM) from None  # Lightning leaves with 0, as if the run were complete
     except torch.OutOfMemoryError as error:
         raise ValueError(
             f"the device's memory does not hold a micro-batch of data.tokens_per_device={data['tokens_per_device']}; "

@@ -52,5 +52,5 @@ def _wandb_settings(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
     settings["group"] = settings["group"] or folder.parent.name
     if wandb.setup().settings.mode != "offline" and not wandb.login(prompt=False, verify=False):
         log.warning("W&B has no login: the run is kept offline in %s; `wandb login`, then `wandb sync` it.", folder)
-        settings["offline"] = True
+        settings |= {"offline": True, "mode": "offline"}  # the logger's own way comes too late once W&B is set up
     return settings

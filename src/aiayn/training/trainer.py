@@ -41,7 +41,7 @@ def build_trainer(config: dict[str, Any], opened: list[Logger]) -> Trainer:
             enable_model_summary=False,
             default_root_dir=config["run_dir"],
         )
-    except MisconfigurationException as error:
+    except (MisconfigurationException, TypeError, ValueError) as error:
         raise ValueError(f"trainer: {' '.join(str(error).split())}") from error
 
 

@@ -153,10 +153,10 @@ class ProcessLauncher(Launcher):
         start = time.monotonic()
         code = run_process(self._command(job), job.folder, signals=signals, stop_seconds=self.stop_seconds)
         job.seconds = time.monotonic() - start
-        if code == 0:
-            job.state = "done"
-        elif signals:
+        if signals:
             job.state = "stopped"
+        elif code == 0:
+            job.state = "done"
         else:
             job.state = f"failed ({signal.Signals(-code).name if code < 0 else f'exit code {code}'})"
             log.error("%s %s; its output is in %s", title, job.state, job.folder / CONSOLE)
