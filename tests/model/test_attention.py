@@ -53,8 +53,8 @@ def test_equal_d_k_and_d_v_take_the_fast_kernel_to_the_same_result() -> None:
     torch.testing.assert_close(fast(x, causal=True), expected)
 
 
-def test_each_projection_has_glorot_bounds_of_its_own(module: MultiHeadAttention) -> None:
-    for matrix in (*module.projection.weight.split(module.widths), module.output.weight):
+def test_the_stacked_projections_and_the_output_have_glorot_bounds(module: MultiHeadAttention) -> None:
+    for matrix in (module.projection.weight, module.output.weight):
         bound = (6 / sum(matrix.shape)) ** 0.5
         assert 0.9 * bound < matrix.abs().max() <= bound
     assert not module.projection.bias.any()
