@@ -282,8 +282,10 @@ def report(loops: list[Loop], products: list[MatrixProducts], batches: list[Batc
             f"{flops / 1e9:.0f}",
             f"{flops / rates[loop.bfloat16]:.0%}",
         )
-        parts.add_row(loop.name, *(f"{share:.1%}" for share in time_by_group(loop, batches[:4]).values()))
-    console.print(speed, parts)
+    console.print(speed)
+    for loop in loops:
+        parts.add_row(loop.name, *(f"{share:.1%}" for share in time_by_group(loop, batches[:2]).values()))
+    console.print(parts)
 
 
 if __name__ == "__main__":
