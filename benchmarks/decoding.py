@@ -2,8 +2,8 @@
 
     python benchmarks/decoding.py CHECKPOINT corpora/multi30k
 
-Lengths decide the speed, so the checkpoint must be of a model that has learnt when to stop; the figures in the README
-are of `python src/run.py model=small data=multi30k_ende training.max_steps=600 training.warmup_steps=200`.
+Lengths decide the speed, so the checkpoint must be of a model that has learnt when to stop, such as one of
+`python src/run.py model=small data=multi30k_ende`.
 """
 
 import argparse
