@@ -23,17 +23,18 @@ MAY_IMPORT = {
     "training": {"model", "data", "inference", "evaluation"},
     "report": {"evaluation"},
     "callbacks": {*STAGES, "progress"},
+    "hydra_plugins": {"report"},
     "tasks": {*STAGES, "report", "callbacks", "progress", "run_folder", "schema"},
     "progress": set(),
     "run_folder": {"schema"},
     "schema": set(),
     "run": {"schema"},  # and the task that the config names
-    "hydra_plugins": set(),
 }
 SLOW_TO_IMPORT = {"torch", "lightning", "torchmetrics"}
 # Needed before a task has started, or in processes that only handle text.
 WITHOUT_TORCH = [
-    *("run", "aiayn.schema", "aiayn.evaluation.bleu", "hydra_plugins.aiayn_launcher.process_launcher"),
+    *("run", "aiayn.schema", "aiayn.evaluation.bleu", "aiayn.report.runs"),
+    *(f"hydra_plugins.aiayn_launcher.{name}" for name in ("jobs", "overview_launcher", "process_launcher")),
     *(f"aiayn.data.{name}" for name in ("parallel_text", "numbers", "cleaning", "tokenizer", "corpus")),
 ]
 

@@ -3,7 +3,9 @@
 Imported by `run.py` before anything else; hence no torch here. The values, and what they mean, are in conf/.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from math import inf
 from pathlib import Path
@@ -103,6 +105,16 @@ class InferenceConfig:
     tokens_per_batch: int = MISSING
 
 
+@dataclass
+class PaperConfig:
+    """What the paper reports for an experiment; null where it reports nothing."""
+
+    perplexity: float | None = None  # per word piece
+    bleu: float | None = None
+    parameters: float | None = None
+    flops: float | None = None  # of training
+
+
 def heads_divide(d_model: int, heads: int) -> int:
     """`d_model / heads`, the default of `d_k` and `d_v` (section 3.2.2).
 
@@ -158,9 +170,35 @@ def check(config: dict[str, Any]) -> None:
         raise ValueError(f"seed must be a whole number of at least 0, got {seed}.")
 
 
-def row(overrides: str) -> str:
-    """The folder of a sweep's job, named by its overrides; the tail of a long name becomes a hash."""
-    name = overrides.replace("/", "_")
+def scaled(size: str, value: int, *, _root_: Any) -> int:
+    """The paper's value of a size at the chosen scale: `${width:512}` is 512, or 128 with `scale=tiny`.
+
+    Raises:
+        ValueError: if the scale does not divide it.
+    """
+    divisor = _root_.scale[size]
+    if value % divisor:
+        raise ValueError(f"scale.{size}={divisor} does not divide {value}; choose another scale.{size}.")
+    return value // divisor
+
+
+# Keys, with all below them, that say how and where a job runs, but not which experiment it is.
+NOT_IN_ROW = {
+    *("task", "sweep", "scale", "launcher", "trainer", "logger", "callbacks", "outputs", "corpora", "run_dir"),
+    *("plan", "report", "claims", "data.tokens_per_device", "data.prepare_workers", "data.loader_workers"),
+}
+
+
+def row(overrides: Sequence[str]) -> str:
+    """The folder of a sweep's job: its experiment and the overrides that make it; a long tail becomes a hash."""
+    names = []
+    for override in sorted(overrides):
+        key, _, value = override.lstrip("+~").partition("=")
+        if key == "experiment":
+            names.insert(0, value)
+        elif not {key, key.split(".")[0]} & NOT_IN_ROW:
+            names.append(override)
+    name = ",".join(names).replace("/", "_") or "base"
     return name if len(name) <= 100 else f"{name[:90]}-{sha256(name.encode()).hexdigest()[:8]}"
 
 
@@ -172,8 +210,11 @@ def register() -> None:
         ("data", DataConfig),
         ("training", TrainingConfig),
         ("inference", InferenceConfig),
+        ("paper", PaperConfig),
     ):
         store.store(group=group, name="schema", node=schema)
     OmegaConf.register_new_resolver("heads_divide", heads_divide, replace=True)
     OmegaConf.register_new_resolver("row", row, replace=True)
+    for size in ("width", "depth", "steps"):
+        OmegaConf.register_new_resolver(size, partial(scaled, size), replace=True)
     OmegaConf.register_new_resolver("project", lambda folder: str(PROJECT / folder), replace=True)

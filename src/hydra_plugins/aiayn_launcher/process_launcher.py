@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.utils import JobReturn, JobStatus, configure_log, setup_globals
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
+
+from hydra_plugins.aiayn_launcher.jobs import Job, compose
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class ProcessLauncherConfig:
     """`hydra/launcher=process`."""
 
     _target_: str = "hydra_plugins.aiayn_launcher.process_launcher.ProcessLauncher"
+    parallel: int = 1  # jobs at a time
     stop_seconds: float = 30.0  # from asking the processes of a job to end until they are killed
 
 
@@ -57,29 +59,26 @@ ConfigStore.instance().store(group="hydra/launcher", name="process", node=Proces
 
 
 @dataclass
-class Job:
-    """A run of the sweep, and what became of it."""
+class Row:
+    """A job of the sweep, and what became of it."""
 
-    row: str
-    folder: Path
-    overrides: list[str]
-    config: str  # as Hydra will save it
+    job: Job
     state: str = "not run"
     seconds: float | None = None
 
     def result(self) -> dict[str, Any]:
         """What the run wrote about itself, or nothing."""
         with suppress(OSError, ValueError, TypeError):
-            return dict(json.loads((self.folder / "result.json").read_text(encoding="utf-8")))
+            return dict(json.loads((self.job.folder / "result.json").read_text(encoding="utf-8")))
         return {}
 
     def is_done(self) -> bool:
         """Whether this very job was finished before; with another config in its folder, the run has to judge."""
-        config = self.folder / ".hydra" / "config.yaml"
+        config = self.job.folder / ".hydra" / "config.yaml"
         return (
             self.result().get("status") == "done"
             and config.exists()
-            and config.read_text(encoding="utf-8") == self.config
+            and config.read_text(encoding="utf-8") == OmegaConf.to_yaml(self.job.config)
         )
 
     def dev_bleu(self) -> float | None:
@@ -93,7 +92,7 @@ class Job:
 class ProcessLauncher(Launcher):
     """Run the jobs of a sweep one after the other, each in its own process."""
 
-    def __init__(self, stop_seconds: float) -> None:
+    def __init__(self, parallel: int, stop_seconds: float) -> None:
         self.stop_seconds = stop_seconds
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
@@ -108,58 +107,37 @@ class ProcessLauncher(Launcher):
         """
         setup_globals()
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
-        jobs = self._jobs(job_overrides, initial_job_idx)
+        jobs = compose(self.hydra_context, self.config, job_overrides, initial_job_idx)
+        rows = [Row(job) for job in jobs]
         with received_signals() as signals:
-            for number, job in enumerate(jobs, start=1):
+            for number, row in enumerate(rows, start=1):
                 if signals:
                     break
-                self._run(job, f"[{number}/{len(jobs)}] {job.row}", signals)
-        show(jobs)
+                self._run(row, f"[{number}/{len(rows)}] {row.job.row}", signals)
+        show(rows)
         if signals:
             raise SystemExit(128 + signals[0])  # what a shell says of a command that a signal ended; 130 after Ctrl-C
-        if any(job.state.startswith("failed") for job in jobs):
+        if any(row.state.startswith("failed") for row in rows):
             raise SystemExit(1)
-        return [JobReturn(job.overrides, status=JobStatus.COMPLETED, _return_value=job.dev_bleu()) for job in jobs]
+        return [JobReturn(row.job.overrides, status=JobStatus.COMPLETED, _return_value=row.dev_bleu()) for row in rows]
 
-    def _jobs(self, job_overrides: Sequence[Sequence[str]], first: int) -> list[Job]:
-        if not job_overrides:
-            raise ValueError("the sweep has no job, got no value for a swept key; does a glob() match nothing?")
-        jobs: dict[Path, Job] = {}
-        for number, overrides in enumerate(map(list, job_overrides), start=first):
-            config = self.hydra_context.config_loader.load_sweep_config(self.config, overrides)
-            with open_dict(config):
-                config.hydra.job.id = str(number)
-                config.hydra.job.num = number
-            HydraConfig.instance().set_config(config)  # what ${hydra:...} in the name of the folder reads
-            row = str(config.hydra.sweep.subdir)
-            folder = Path(str(self.config.hydra.sweep.dir)).absolute() / row
-            with open_dict(config):
-                del config["hydra"]
-            job = Job(row, folder, overrides, OmegaConf.to_yaml(config))
-            if job.folder in jobs:
-                raise ValueError(
-                    f"hydra.sweep.subdir must differ between the jobs, got {row!r} for {jobs[job.folder].overrides} "
-                    f"and for {overrides}; name a swept key in it."
-                )
-            jobs[job.folder] = job
-        return list(jobs.values())
-
-    def _run(self, job: Job, title: str, signals: list[int]) -> None:
-        if job.is_done():
-            job.state = "done before"
-            log.info("%s is done; see %s", title, job.folder)
+    def _run(self, row: Row, title: str, signals: list[int]) -> None:
+        folder = row.job.folder
+        if row.is_done():
+            row.state = "done before"
+            log.info("%s is done; see %s", title, folder)
             return
-        log.info("%s: %s", title, job.folder)
+        log.info("%s: %s", title, folder)
         start = time.monotonic()
-        code = run_process(self._command(job), job.folder, signals=signals, stop_seconds=self.stop_seconds)
-        job.seconds = time.monotonic() - start
+        code = run_process(self._command(row.job), folder, signals=signals, stop_seconds=self.stop_seconds)
+        row.seconds = time.monotonic() - start
         if signals:
-            job.state = "stopped"
+            row.state = "stopped"
         elif code == 0:
-            job.state = "done"
+            row.state = "done"
         else:
-            job.state = f"failed ({signal.Signals(-code).name if code < 0 else f'exit code {code}'})"
-            log.error("%s %s; its output is in %s", title, job.state, job.folder / CONSOLE)
+            row.state = f"failed ({signal.Signals(-code).name if code < 0 else f'exit code {code}'})"
+            log.error("%s %s; its output is in %s", title, row.state, folder / CONSOLE)
 
     def _command(self, job: Job) -> list[str]:
         hydra = self.config.hydra
@@ -247,8 +225,8 @@ def end_group(process: subprocess.Popen[bytes], *, signals: list[int], stop_seco
     process.wait()
 
 
-def show(jobs: list[Job]) -> None:
-    """Print a table of the jobs."""
+def show(rows: list[Row]) -> None:
+    """Print a table of the rows."""
     from rich.console import Console  # here, since this module is imported at every start of Hydra
     from rich.table import Table
 
@@ -257,7 +235,7 @@ def show(jobs: list[Job]) -> None:
     table.add_column("state")
     table.add_column("seconds", justify="right")
     table.add_column("dev BLEU", justify="right")
-    for job in jobs:
-        figures = (("%.1f", job.seconds), ("%.2f", job.dev_bleu()))
-        table.add_row(job.row, job.state, *("" if figure is None else form % figure for form, figure in figures))
+    for row in rows:
+        figures = (("%.1f", row.seconds), ("%.2f", row.dev_bleu()))
+        table.add_row(row.job.row, row.state, *("" if figure is None else form % figure for form, figure in figures))
     Console().print(table)

@@ -1,0 +1,1 @@
+"""Results in outputs/ to tables, plots and pages."""

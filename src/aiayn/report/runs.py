@@ -1,0 +1,107 @@
+"""What run folders say: state, config, result and curves, read without a server and without torch."""
+
+import csv
+import fcntl
+import json
+import math
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from omegaconf import OmegaConf
+
+State = Literal["missing", "running", "stopped", "failed", "done"]
+
+
+@dataclass
+class Run:
+    """A run's folder as it stands now.
+
+    Attributes:
+        folder: Of the run.
+        row: Its name in its sweep.
+        config: As planned, or as the folder has it; resolved, plain containers.
+        result: What result.json says; empty when there is none.
+    """
+
+    folder: Path
+    row: str
+    config: dict[str, Any] = field(default_factory=dict)
+    result: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: Path, *, row: str, config: Mapping[str, Any] | None = None) -> "Run":
+        """Read a folder, also one that is not there yet; a damaged result.json counts as none."""
+        result: dict[str, Any] = {}
+        for name in ("result.json", "evaluation.json"):
+            with suppress(OSError, ValueError, TypeError):
+                result = result or dict(json.loads((folder / name).read_text(encoding="utf-8")))
+        return cls(folder, row, dict(config or result.get("config") or {}), result)
+
+    @property
+    def state(self) -> State:
+        """Done and failed say the run's own words; running and stopped, whether a process holds its lock."""
+        if not self.result:
+            return "running" if self._is_locked() else "missing"
+        if self._is_locked():
+            return "running"
+        status = self.result.get("status")
+        return status if status in ("done", "failed") else "stopped"
+
+    def _is_locked(self) -> bool:
+        with suppress(OSError), (self.folder / ".lock").open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    @cached_property
+    def metrics(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Steps and values of every logged metric; where a resumed run repeated steps, the later values count."""
+        points: dict[str, dict[int, float]] = {}
+        files = sorted(self.folder.glob("metrics/version_*/metrics.csv"), key=lambda path: int(path.parent.name[8:]))
+        for path in files:
+            with path.open(encoding="utf-8", newline="") as file:
+                for line in csv.DictReader(file):
+                    with suppress(TypeError, ValueError):  # a line that is being written
+                        step = int(line.pop("step"))
+                        for key, value in line.items():
+                            if value:
+                                points.setdefault(key, {})[step] = float(value)
+        curves = {key: np.array(sorted(values.items())) for key, values in points.items()}
+        return {key: (curve[:, 0], curve[:, 1]) for key, curve in curves.items()}
+
+    def score(self, checkpoint: str, split: str, name: str) -> float | None:
+        """A figure of a finished run, `score("last", "dev", "bleu")`; None when it has none."""
+        value: Any = self.result.get("scores")
+        for key in (checkpoint, split, name):
+            value = value.get(key) if isinstance(value, dict) else None
+        value = value.get("value") if isinstance(value, dict) else value
+        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def read_rows(rows: Iterable[Any]) -> list[Run]:
+    """The runs of a sweep's composed configs, in their order; `run_dir` is each one's folder."""
+    runs = []
+    for cfg in rows:
+        config: Any = OmegaConf.to_container(cfg, resolve=True)
+        folder = Path(config["run_dir"])
+        runs.append(Run.read(folder, row=folder.name, config=config))
+    return runs
+
+
+def read_folder(folder: Path) -> list[Run]:
+    """All runs below a folder, by name.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    found = {path.parent for name in ("result.json", "evaluation.json") for path in folder.rglob(name)}
+    if not found:
+        raise ValueError(f"folder={folder} holds no run; name a run's folder, or a folder of runs.")
+    return [Run.read(path, row=str(path.relative_to(folder))) for path in sorted(found)]

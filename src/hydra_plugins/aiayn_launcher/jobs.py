@@ -1,0 +1,60 @@
+"""The jobs of a sweep: which row each one is, in which folder, with which config."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import HydraContext
+from omegaconf import DictConfig, open_dict
+
+
+@dataclass
+class Job:
+    """A run of the sweep.
+
+    Attributes:
+        row: Its name in the sweep.
+        folder: Of the run.
+        overrides: Of this job alone and of the whole sweep.
+        config: Without Hydra's own part; not resolved, as Hydra will save it.
+    """
+
+    row: str
+    folder: Path
+    overrides: list[str]
+    config: DictConfig
+
+
+def compose(context: HydraContext, sweep: DictConfig, overrides: Sequence[Sequence[str]], first: int) -> list[Job]:
+    """Compose the jobs of a sweep.
+
+    Args:
+        context: Hydra's.
+        sweep: The config of the sweep itself.
+        overrides: Of each job.
+        first: Number of the first job.
+
+    Raises:
+        ValueError: if there is no job, or two jobs have the same folder.
+    """
+    if not overrides:
+        raise ValueError("the sweep has no job, got no value for a swept key; does a glob() match nothing?")
+    jobs: dict[Path, Job] = {}
+    for number, of_job in enumerate(map(list, overrides), start=first):
+        config = context.config_loader.load_sweep_config(sweep, of_job)
+        with open_dict(config):
+            config.hydra.job.id = str(number)
+            config.hydra.job.num = number
+        HydraConfig.instance().set_config(config)  # what ${hydra:...} in the name of the folder reads
+        row = str(config.hydra.sweep.subdir)
+        folder = Path(str(sweep.hydra.sweep.dir)).absolute() / row
+        with open_dict(config):
+            del config["hydra"]
+        if folder in jobs:
+            raise ValueError(
+                f"hydra.sweep.subdir must differ between the jobs, got {row!r} for {jobs[folder].overrides} "
+                f"and for {of_job}; name a swept key in it."
+            )
+        jobs[folder] = Job(row, folder, of_job, config)
+    return list(jobs.values())
