@@ -4,6 +4,7 @@ Imports hydra and omegaconf only: `--help`, `--cfg job` and a mistyped key answe
 """
 
 import os
+import re
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -13,9 +14,10 @@ sys.path.insert(0, str(Path(__file__).parent))  # also when the project is not i
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException, MissingConfigException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.types import RunMode
 from omegaconf import Container, DictConfig
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
 from aiayn import schema
 
@@ -25,6 +27,8 @@ TRACEBACK = os.environ.setdefault("AIAYN_TRACEBACK", os.environ.get("HYDRA_FULL_
 
 def explain(error: BaseException) -> str:
     """One line for an error that the user can mend: what Hydra wrapped, with a suggestion for a mistyped name."""
+    if isinstance(error, OverrideParseException):
+        return f"{error.override!r} cannot be read as key=value; quote a value with = , or a space: \"key='value'\"."
     while isinstance(error, HydraException | OmegaConfBaseException) and error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
@@ -33,9 +37,14 @@ def explain(error: BaseException) -> str:
     if isinstance(error, OmegaConfBaseException) and error.full_key:
         if isinstance(error, ConfigKeyError | ConfigAttributeError) and isinstance(error.parent_node, Container):
             return f"there is no key {error.full_key}{suggest(str(error.key), map(str, error.parent_node))}"
+        if isinstance(error, MissingMandatoryValue):
+            return f"{error.full_key} is not set; give {error.full_key}=..."
         reason = str(error).split("\n")[0].removeprefix("ValueError raised while resolving interpolation: ")
         return f"{error.full_key}: {reason}"
-    return " ".join(str(error).split())
+    text = " ".join(str(error).split())
+    if inside := re.match(r"In '(.+?)': \w+ raised while composing config: (.+?) full_key: (\S+)", text):
+        return f"{inside[1]}.yaml: {inside[3]}: {inside[2]}"
+    return text
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
@@ -48,11 +57,13 @@ def suggest(name: str, known: Iterable[str]) -> str:
 @hydra.main(version_base="1.3", config_path="../conf", config_name="config")
 def main(cfg: DictConfig) -> None:
     """Run the task, with the folder that Hydra made as the run's folder."""
-    cfg.run_dir = HydraConfig.get().runtime.output_dir
     try:
+        if not cfg.run_dir:
+            raise ValueError("run_dir is empty; name a folder, or leave the key out.")
+        cfg.run_dir = HydraConfig.get().runtime.output_dir
         hydra.utils.get_method(cfg.task)(cfg)
     except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
-        if TRACEBACK:
+        if TRACEBACK or HydraConfig.get().mode is RunMode.MULTIRUN:  # a launcher that calls this wants to know
             raise
         sys.exit(f"error: {explain(error)}")
     except KeyboardInterrupt:

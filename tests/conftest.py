@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+from aiayn import schema
 
 if TYPE_CHECKING:
     from aiayn.model.transformer import Transformer
@@ -35,6 +39,7 @@ SMALL = [  # seconds on one core
     "inference.max_extra_length=2",
 ]
 
+schema.register()
 CommandLine = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -47,6 +52,14 @@ def command(*arguments: str) -> list[str]:
     """The command line of a user."""
     flags = [argument for argument in arguments if argument.startswith("-")]  # argparse wants them first
     return [sys.executable, str(ROOT / "src" / "run.py"), *flags, *(a for a in arguments if a not in flags)]
+
+
+def composed(*overrides: str) -> DictConfig:
+    """The config of a command line, resolved."""
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        cfg = compose("config", overrides=list(overrides))
+    OmegaConf.resolve(cfg)
+    return cfg
 
 
 @pytest.fixture(scope="session")

@@ -6,28 +6,31 @@ import time
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig, OmegaConf
+from conftest import ROOT, composed
+from omegaconf import OmegaConf
 
-from aiayn import schema
+from aiayn.schema import row
 
-ROOT = Path(__file__).parents[1]
-GROUPS = ("task", "data", "model", "training", "inference", "trainer", "callbacks", "logger", "experiment", "debug")
+GROUPS = (
+    "task",
+    "data",
+    "model",
+    "training",
+    "inference",
+    "trainer",
+    "callbacks",
+    "logger",
+    "experiment",
+    "scale",
+    "launcher",
+    "debug",
+)
 NEEDED = {
     "task=evaluate": ["checkpoint=x"],
     "task=translate": ["checkpoint=x"],
     "task=average": ["checkpoints=[x]", "output=y"],
     "data=text": ["data.train={source: a, target: b}", "data.dev={source: a, target: b}"],
 }
-schema.register()
-
-
-def composed(*overrides: str) -> DictConfig:
-    """The config of a command line, resolved."""
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        cfg = compose("config", overrides=["hydra/launcher=basic", *overrides])
-    OmegaConf.resolve(cfg)
-    return cfg
 
 
 def choices() -> list[str]:
@@ -93,6 +96,17 @@ def test_an_experiment_brings_the_recipe_of_the_model_that_it_names() -> None:
     assert cfg.training.warmup_steps == 2000
 
 
+def test_a_row_of_a_sweep_is_named_by_what_makes_it_another_experiment() -> None:
+    how = ["task=plan", "trainer=ddp_cpu", "trainer.devices=2", "launcher.parallel=3", "outputs=/a", "sweep=table3_a"]
+    assert row([*how, "seed=2", "experiment=table3_a_h1"]) == "table3_a_h1,seed=2"
+    assert row(["+model.heads=4", "data.path=a/b"]) == "+model.heads=4,data.path=a_b"
+    assert row(how) == "base"
+    long = [row(["data.path=" + "x" * 200, f"seed={seed}"]) for seed in (1, 2)]
+    assert len({name[:90] for name in long}) == 1
+    assert len(set(long)) == 2
+    assert max(map(len, long)) <= 100
+
+
 def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "src" / "run.py"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, **options)  # type: ignore[call-overload]
@@ -115,6 +129,9 @@ def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
         (["data=text"], ["data.train.source"]),
         (["data=text", "data.train.source=/nowhere.en", "data.train.target=/nowhere.de"], ["/nowhere.en"]),
         (["task=translate", "checkpoint=/nowhere.ckpt"], ["/nowhere.ckpt"]),
+        (["task=translate", "checkpoint=/a=b.ckpt"], ["checkpoint=/a=b.ckpt", "quote"]),
+        (["task=evaluate", "checkpoint=/"], ["folder"]),
+        (["run_dir="], ["run_dir", "empty"]),
     ],
 )
 def test_a_mistake_is_one_clear_line(arguments: list[str], words: list[str], tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Whole commands, as a user types them, on a model and a corpus that take seconds."""
 
+import csv
 import json
+import math
 import os
 import random
 import resource
@@ -10,6 +12,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from conftest import SMALL, CommandLine, command, environment
@@ -141,10 +144,57 @@ def test_evaluate_gives_the_scores_of_the_run(aiayn: CommandLine, finished: Path
     decoding = ["inference=greedy", "inference.max_extra_length=2"]
     file = f"checkpoint={finished}/checkpoints/averaged.ckpt"
     aiayn("task=evaluate", file, "data.split=test", f"run_dir={tmp_path}", *decoding, small=False)
-    scored = json.loads((tmp_path / "evaluation.json").read_text())
-    expected = json.loads((finished / "result.json").read_text())["scores"]["averaged"]["test"]
-    assert scored["bleu"] == expected["bleu"]
-    assert (tmp_path / "test.txt").read_text() == (finished / "translations" / "averaged.test.txt").read_text()
+    evaluation, result = (
+        json.loads(path.read_text()) for path in (tmp_path / "evaluation.json", finished / "result.json")
+    )
+    assert evaluation["scores"]["averaged"]["test"] == result["scores"]["averaged"]["test"]
+    for file in ("averaged.test.txt", "averaged.test.statistics.npy"):
+        assert (tmp_path / "translations" / file).read_bytes() == (finished / "translations" / file).read_bytes()
+
+
+def test_the_statistics_give_the_scores(finished: Path) -> None:
+    scored = json.loads((finished / "result.json").read_text())["scores"]["last"]["dev"]
+    statistics = np.load(finished / "translations" / "last.dev.statistics.npy")
+    assert statistics.shape == (17, 12)
+    nats, pieces = statistics[:, -2:].sum(0)
+    assert math.exp(nats / pieces) == pytest.approx(scored["perplexity"])
+    with (finished / "metrics" / "version_0" / "metrics.csv").open() as file:
+        validated = [float(line["dev/perplexity"]) for line in csv.DictReader(file) if line["dev/perplexity"]]
+    assert validated[-1] == pytest.approx(scored["perplexity"], rel=1e-5)  # the last step is one with a validation
+
+
+def test_tasks_that_are_no_runs_leave_no_folder(aiayn: CommandLine, finished: Path, outputs: Path) -> None:
+    before = sorted(outputs.iterdir()), sorted((outputs / "runs").glob("*/*"))
+    aiayn("task=translate", f"checkpoint={finished}/checkpoints/averaged.ckpt", stdin=b"one", small=False)
+    assert before == (sorted(outputs.iterdir()), sorted((outputs / "runs").glob("*/*")))
+
+
+def test_an_interrupted_run_says_how_it_goes_on(outputs: Path, tmp_path: Path) -> None:
+    run = [*SMALL, f"outputs={outputs}", f"run_dir={tmp_path}", "training.max_steps=100000"]
+    process = subprocess.Popen(
+        command(*run),
+        env=environment(),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        # As in a terminal: what runs in the background, under nohup for one, hands ignored signals down.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("checkpoints/step_*.ckpt")):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"run_dir='{tmp_path}'" in stderr.splitlines()[-1]
+
+
+def test_a_run_that_fails_says_why_in_its_folder(aiayn: CommandLine, tmp_path: Path) -> None:
+    done = aiayn(f"run_dir={tmp_path}", "data.vocab_size=90000", code=1)
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["status"] == "failed"
+    assert done.stderr.splitlines()[-1] == f"error: {result['error']}"
 
 
 def test_evaluate_reads_other_data_when_they_are_named(aiayn: CommandLine, finished: Path, tmp_path: Path) -> None:
@@ -153,7 +203,9 @@ def test_evaluate_reads_other_data_when_they_are_named(aiayn: CommandLine, finis
     files = f"{{source: {tmp_path}/a.en, target: {tmp_path}/a.de}}"
     evaluate = ["task=evaluate", f"checkpoint={finished}/checkpoints/averaged.ckpt", f"run_dir={tmp_path}"]
     aiayn(*evaluate, "data=text", f"data.train={files}", f"data.dev={files}", f"data.test={files}", small=False)
-    assert json.loads((tmp_path / "evaluation.json").read_text())["sentences"] == 2
+    scored = json.loads((tmp_path / "evaluation.json").read_text())["scores"]["averaged"]["test"]
+    assert scored["sentences"] == 2
+    assert "moses-de" in scored["bleu_tokenized_lowercase"]["signature"]  # the checkpoint knows what text=... does not
     stray = aiayn(*evaluate, f"data.test={files}", small=False, code=1)
     assert "data=" in stray.stderr.splitlines()[-1]
 
@@ -246,8 +298,8 @@ def test_wandb_is_offline_without_a_login_and_says_so(
     ("arguments", "words"),
     [
         (["data.tokens_per_device=7"], ["data.tokens_per_device=7", "longest"]),
-        (["data.vocab_size=90000"], ["data.vocab_size=90000", "largest"]),
         (["trainer.devices=99", "trainer.accelerator=gpu"], ["trainer"]),
+        (["trainer.devices=9999"], ["trainer.devices=9999", "cores"]),
     ],
 )
 def test_what_cannot_run_is_refused_in_one_line(

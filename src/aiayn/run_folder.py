@@ -43,6 +43,8 @@ class RunFolder:
         self.config = config
         self.checkpoints = path / "checkpoints"
         self.result: dict[str, Any] = {}
+        if path.exists() and not path.is_dir():
+            raise ValueError(f"run_dir={path} is a file; name a folder.")
         path.mkdir(parents=True, exist_ok=True)
         file = path / "result.json"
         if file.exists():
@@ -122,6 +124,7 @@ class RunFolder:
         """Record what is run, on what; remove what a killed process left half-written."""
         for temporary in self.checkpoints.glob(".*.ckpt.*"):
             temporary.unlink()
+        self.result.pop("error", None)
         self.write(
             **values,
             status="running",

@@ -56,7 +56,7 @@ class TrainingSpeed(Callback):
         self.seconds += now - self.since
         self.since = now
         tokens, seconds = self.tokens - self.logged[0], self.seconds - self.logged[1]
-        if trainer.global_step % self.log_steps == 0:
+        if trainer.global_step % self.log_steps == 0 or trainer.global_step == trainer.max_steps:
             pl_module.log("train/tokens_per_second", tokens / seconds, batch_size=1)
             self.logged = (self.tokens, self.seconds)
         if self.advance:

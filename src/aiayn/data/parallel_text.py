@@ -255,6 +255,8 @@ def read_lines(path: Path) -> Iterator[str]:
                 yield line.removesuffix(b"\n").removesuffix(b"\r").decode()
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}, line {number}, is not UTF-8 ({error}). Convert the file to UTF-8.") from error
+    except FileNotFoundError as error:
+        raise ValueError(f"the file {path} does not exist.") from error
     except (EOFError, OSError, zlib.error) as error:
         raise ValueError(f"{path} cannot be read after line {number}: {error}. Is the file complete?") from error
 

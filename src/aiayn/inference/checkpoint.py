@@ -142,6 +142,8 @@ def read_raw(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: if it is missing, truncated, or not a checkpoint of this project.
     """
+    if path.is_dir():
+        raise ValueError(f"checkpoint {path} is a folder; name a file in it, as in checkpoints/averaged.ckpt.")
     if not path.is_file():
         raise ValueError(f"checkpoint {path} does not exist.")
     try:

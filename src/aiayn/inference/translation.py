@@ -17,6 +17,7 @@ def translate_sentences(
     alpha: float,
     max_extra_length: int,
     tokens_per_batch: int,
+    name: str = "",
     silent: bool = False,
 ) -> list[str]:
     """Translate sentences, in order; one without tokens, a blank line for one, becomes an empty one.
@@ -29,11 +30,12 @@ def translate_sentences(
         alpha: Of the length penalty.
         max_extra_length: Tokens beyond the source's.
         tokens_per_batch: Bounds memory.
+        name: Of the sentences, for the progress bar.
         silent: Show no progress.
     """
     encoded = tokenizer.encode(sentences)
     rows = [row for row, tokens in enumerate(encoded) if len(tokens)]
-    with progress("translating", total=len(rows), silent=silent) as advance:
+    with progress(f"translating {name}".strip(), total=len(rows), silent=silent) as advance:
         found = decode(
             model,
             [encoded[row] for row in rows],

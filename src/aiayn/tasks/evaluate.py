@@ -2,12 +2,14 @@
 
 import json
 import logging
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import numpy as np
 import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
@@ -19,7 +21,9 @@ from aiayn.data.corpus import Corpus
 from aiayn.data.parallel_text import ParallelText
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.evaluation.bleu import Score, scores
+from aiayn.evaluation.significance import statistics
 from aiayn.inference import checkpoint
+from aiayn.inference.scoring import log_likelihoods
 from aiayn.inference.translation import translate_sentences
 from aiayn.model.transformer import Transformer
 from aiayn.run_folder import RunFolder
@@ -34,11 +38,19 @@ class Evaluation:
     hypotheses: list[str]
     scores: dict[str, Score]
     exact_match: float  # share of the translations that equal their reference
+    perplexity: float  # of the references, for each piece with EOS, unsmoothed
+    statistics: np.ndarray  # (sentences, 12): BLEU's, then the reference's nats and its pieces with EOS
 
     def as_dict(self) -> dict[str, Any]:
         """Plain containers for result.json."""
-        scored = {key: asdict(score) for key, score in self.scores.items()}
-        return {**scored, "exact_match": self.exact_match, "sentences": len(self.hypotheses)}
+        scored: dict[str, Any] = {key: asdict(score) for key, score in self.scores.items()}
+        figures = {"exact_match": self.exact_match, "perplexity": self.perplexity, "sentences": len(self.hypotheses)}
+        return {**scored, **figures}
+
+    def write(self, stem: Path) -> None:
+        """Keep the translations as `stem.txt`, and what the significance of differences is told from beside them."""
+        write_lines(stem.with_name(f"{stem.name}.txt"), self.hypotheses)
+        np.save(stem.with_name(f"{stem.name}.statistics.npy"), self.statistics)
 
 
 def device_of(accelerator: str) -> torch.device:
@@ -53,12 +65,36 @@ def evaluate_sentences(
     references: Sequence[str],
     *,
     inference: Mapping[str, Any],
-    language: str,
+    language: str | None,
+    name: str,
 ) -> Evaluation:
-    """Translate `sources` and score the translations against `references`, which are in `language`."""
-    hypotheses = translate_sentences(model, tokenizer, sources, **inference)
+    """Translate `sources` and score the translations against `references`.
+
+    Args:
+        model: In evaluation mode.
+        tokenizer: The one it was trained with.
+        sources: Plain text.
+        references: As many.
+        inference: The `inference` config.
+        language: Of the references; unknown ones are tokenised as English.
+        name: What is translated, for the progress bar.
+    """
+    if not sources:
+        raise ValueError(f"{name} has no sentence to translate; is the file empty?")
+    if language is None:
+        log.warning("data.target_language is not set: Moses tokenises %s by its rules for English.", name)
+    hypotheses = translate_sentences(model, tokenizer, sources, **inference, name=name)
+    budget = inference["tokens_per_batch"]
+    nats, pieces = log_likelihoods(model, tokenizer, sources, references, tokens_per_batch=budget)
+    counts = statistics(hypotheses, list(references))
     equal = sum(hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True))
-    return Evaluation(hypotheses, scores(hypotheses, list(references), language=language), equal / len(hypotheses))
+    return Evaluation(
+        hypotheses,
+        scores(hypotheses, list(references), language=language or "en"),
+        exact_match=equal / len(hypotheses),
+        perplexity=math.exp(min(-nats.sum() / pieces.sum(), 50)),
+        statistics=np.column_stack([counts, -nats, pieces]),
+    )
 
 
 def evaluate_splits(loaded: checkpoint.Checkpoint, corpus: Corpus, folder: RunFolder, *, name: str) -> dict[str, Any]:
@@ -74,10 +110,11 @@ def evaluate_splits(loaded: checkpoint.Checkpoint, corpus: Corpus, folder: RunFo
             loaded.tokenizer,
             *corpus.text(split),
             inference=config["inference"],
-            language=config["data"]["target_language"] or "en",
+            language=config["data"]["target_language"],
+            name=f"{name}/{split}",
         )
         results[split] = result.as_dict()
-        write_lines(folder.path / "translations" / f"{name}.{split}.txt", result.hypotheses)
+        result.write(folder.path / "translations" / f"{name}.{split}")
     return results
 
 
@@ -100,12 +137,13 @@ def write_lines(path: Path, lines: Sequence[str]) -> None:
 def show(folder: RunFolder, corpus: Corpus, *, samples: int = 4) -> None:
     """Print what a finished run has come to: scores with signatures, a few translations, speed, and its folder."""
     result, console = folder.result, Console()
-    table = Table("checkpoint", "set", "BLEU", "chrF", "BLEU, tokenised, lower-cased", "exact match")
+    table = Table("checkpoint", "set", "BLEU", "chrF", "BLEU, tokenised, lower-cased", "exact match", "perplexity")
     for name, splits in result["scores"].items():
         for split, scored in splits.items():
             if split != "step":
                 values = [f"{scored[key]['value']:.2f}" for key in ("bleu", "chrf", "bleu_tokenized_lowercase")]
-                table.add_row(name, split, *values, f"{100 * scored['exact_match']:.1f} %")
+                match, perplexity = f"{100 * scored['exact_match']:.1f} %", f"{scored['perplexity']:.2f}"
+                table.add_row(name, split, *values, match, perplexity)
     console.print(table)
     scored = next(iter(result["scores"].values()))["dev"]
     for key in ("bleu", "chrf", "bleu_tokenized_lowercase"):
@@ -145,27 +183,33 @@ def evaluated_data(cfg: DictConfig, checkpoint_config: Mapping[str, Any]) -> Dic
 
 
 def evaluate(cfg: DictConfig) -> None:
-    """Decode `data.split` with `checkpoint`, log its scores, and write evaluation.json and the translations."""
-    loaded = checkpoint.read(Path(cfg.checkpoint))
+    """Decode `data.split` with `checkpoint`, print its scores, and write evaluation.json and the translations."""
+    file = Path(cfg.checkpoint)
+    loaded = checkpoint.read(file)
     data = evaluated_data(cfg, loaded.config)
     corpus = instantiate(data.corpus, _convert_="all")
     if data.split not in corpus.splits():
         raise ValueError(f"data.split={data.split} is not in {data.name}; it has {', '.join(corpus.splits())}.")
     sources, references = map(list, zip(*corpus.pairs(data.split), strict=True))
-    model = loaded.model().to(device_of(cfg.trainer.accelerator))
     result = evaluate_sentences(
-        model,
+        loaded.model().to(device_of(cfg.trainer.accelerator)),
         loaded.tokenizer,
         sources,
         references,
         inference=cfg.inference,
-        language=data.target_language or "en",
+        language=data.target_language or loaded.config["data"]["target_language"],
+        name=f"{data.name} {data.split}",
     )
     folder = Path(cfg.run_dir)
-    write_lines(folder / f"{data.split}.txt", result.hypotheses)
-    inference = OmegaConf.to_container(cfg.inference, resolve=True)
-    content = {"checkpoint": cfg.checkpoint, "data": data.name, "split": data.split, "inference": inference}
-    write_lines(folder / "evaluation.json", [json.dumps({**content, **result.as_dict()}, indent=2)])
+    result.write(folder / "translations" / f"{file.stem}.{data.split}")
+    of_this: Any = OmegaConf.to_container(OmegaConf.create({"data": data, "inference": cfg.inference}), resolve=True)
+    content = {
+        "status": "done",
+        "config": {**loaded.config, **of_this, "checkpoint": str(file.absolute()), "name": cfg.name},
+        "scores": {file.stem: {"step": loaded.step, data.split: result.as_dict()}},
+    }
+    write_lines(folder / "evaluation.json", [json.dumps(content, indent=2)])
     for score in result.scores.values():
-        log.info("%s %s: %s", data.name, data.split, score)
-    log.info("exact match %.1f %% of %d; translations in %s", 100 * result.exact_match, len(sources), folder)
+        print(f"{data.name} {data.split} {score}")
+    print(f"{data.name} {data.split} perplexity {result.perplexity:.2f}, exact match {100 * result.exact_match:.1f} %")
+    log.info("%d translations in %s", len(sources), folder)

@@ -48,7 +48,9 @@ def train(cfg: DictConfig) -> float | None:
         folder.lock()
     if folder.done:
         log.info("%s is done: %d steps; nothing to do.", folder.path, folder.result["steps"])
-    else:
+        return dev_bleu(folder)
+    log.info("run folder: %s", folder.path)
+    try:
         with torch.device("meta"):  # illegal sizes are refused before the corpus is prepared
             checkpoint.build_model(config["model"], vocab_size=config["data"]["vocab_size"])
         with loggers(config["logger"], folder.path, config) as opened:
@@ -58,7 +60,16 @@ def train(cfg: DictConfig) -> float | None:
             if not trainer.is_global_zero:
                 return None
             evaluate_run(trainer, corpus, folder)
-        show(folder, corpus)
+    except Exception as error:
+        if rank_zero_only.rank == 0:  # type: ignore[attr-defined]
+            folder.write(status="failed", error=" ".join(str(error).split()) or type(error).__name__, config=config)
+        raise
+    show(folder, corpus)
+    return dev_bleu(folder)
+
+
+def dev_bleu(folder: RunFolder) -> float:
+    """What sweepers optimise."""
     return folder.result["scores"]["averaged"]["dev"]["bleu"]["value"]
 
 
@@ -112,6 +123,11 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
         trainer.fit(module, datamodule=module_data, ckpt_path=resume, weights_only=True)
     except SIGTERMException:
         raise SystemExit(128 + signal.SIGTERM) from None  # Lightning leaves with 0, as if the run were complete
+    except SystemExit:
+        if not trainer.interrupted:
+            raise
+        log.info("stopped at step %d; go on with run_dir='%s'", trainer.global_step, folder.path)
+        raise SystemExit(128 + signal.SIGINT) from None  # Lightning leaves with 1
     except torch.OutOfMemoryError as error:
         raise ValueError(
             f"the device's memory does not hold a micro-batch of data.tokens_per_device={data['tokens_per_device']}; "
@@ -158,11 +174,11 @@ def evaluate_run(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
             for logger in trainer.loggers:
                 logger.log_metrics(
                     {
-                        f"{name}/{split}/{key}": value["value"]
+                        f"{name}/{split}/{key}": value["value"] if isinstance(value, dict) else value
                         for split, values in results[name].items()
                         if split != "step"
                         for key, value in values.items()
-                        if isinstance(value, dict)
+                        if key != "sentences"
                     },
                     step=trainer.global_step,
                 )

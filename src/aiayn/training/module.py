@@ -77,7 +77,7 @@ class TranslationModule(LightningModule):
         if (batch_idx + 1) % self.trainer.accumulate_grad_batches:
             return
         self.tokens += batch.step_tokens
-        if self.global_step % self.training_config["log_steps"] == 0:
+        if self.global_step % self.training_config["log_steps"] == 0 or self.global_step == self.trainer.max_steps:
             loss, nll = (self.trainer.strategy.reduce(self.sums, reduce_op="sum") / self.tokens).tolist()
             rate = self.trainer.optimizers[0].param_groups[0]["lr"]
             metrics = {"train/loss": loss, "train/perplexity": math.exp(min(nll, 50)), "train/learning_rate": rate}

@@ -1,6 +1,7 @@
 """The Lightning Trainer of a config: what Lightning is asked to do, and what is done elsewhere."""
 
 import logging
+import os
 import warnings
 from typing import Any
 
@@ -21,8 +22,11 @@ def build_trainer(config: dict[str, Any], opened: list[Logger]) -> Trainer:
         ValueError: if there is no such device, or the settings contradict each other.
     """
     settings = dict(config["trainer"])
+    gpu = settings["accelerator"] in ("auto", "gpu", "cuda") and torch.cuda.is_available()
+    devices, cores = settings["devices"], os.cpu_count() or 1
+    if settings["accelerator"] in ("auto", "cpu") and not gpu and isinstance(devices, int) and devices > max(cores, 8):
+        raise ValueError(f"trainer.devices={devices} is more than this machine's {cores} cores; give fewer processes.")
     if settings["precision"] == "auto":
-        gpu = settings["accelerator"] in ("auto", "gpu", "cuda") and torch.cuda.is_available()
         bfloat16 = gpu and torch.cuda.is_bf16_supported(including_emulation=False)
         settings["precision"] = "bf16-mixed" if bfloat16 else "32-true"
     try:
@@ -42,7 +46,8 @@ def build_trainer(config: dict[str, Any], opened: list[Logger]) -> Trainer:
             default_root_dir=config["run_dir"],
         )
     except (MisconfigurationException, TypeError, ValueError) as error:
-        raise ValueError(f"trainer: {' '.join(str(error).split())}") from error
+        hint = "" if torch.cuda.is_available() else " (this machine has no GPU: trainer=cpu, or ddp_cpu, needs none)"
+        raise ValueError(f"trainer: {' '.join(str(error).split())}{hint}") from error
 
 
 def quiet_lightning() -> None:
@@ -52,5 +57,6 @@ def quiet_lightning() -> None:
     for name in ("lightning", "lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).handlers.clear()
         logging.getLogger(name).setLevel(logging.WARNING)
-    for tip in ("does not have many workers", "exists and is not empty", "isinstance.treespec", "lr_scheduler.step"):
+    dropped = ("does not have many workers", "exists and is not empty", "isinstance.treespec", "lr_scheduler.step")
+    for tip in (*dropped, "`srun` command", "sync_dist"):
         warnings.filterwarnings("ignore", message=f".*{tip}")

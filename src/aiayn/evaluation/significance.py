@@ -1,0 +1,126 @@
+"""Whether two systems differ by more than chance: paired bootstrap resampling over sentences, as in sacreBLEU.
+
+A corpus BLEU is a function of ten counts summed over sentences, a perplexity of two. So each sentence is kept as a row
+of such statistics, a resample of the test set is a weighted sum of rows, and all resamples of all systems are one
+matrix product; no text is needed. Koehn 2004, "Statistical Significance Tests for Machine Translation Evaluation".
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from sacrebleu.metrics import BLEU
+
+RESAMPLES = 1000  # sacreBLEU's default, as is the seed
+SEED = 12345
+BLEU_COLUMNS = 10  # correct 1- to 4-grams, total 1- to 4-grams, length of hypothesis and reference
+COLUMNS = 12  # and the reference's summed negative log-likelihood (nats), and its pieces with EOS
+
+
+def statistics(hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
+    """What BLEU counts in each sentence, cased and tokenised by rule 13a.
+
+    Args:
+        hypotheses: The translations, as plain text.
+        references: One for each, in the same order.
+
+    Returns:
+        Integers, `(sentences, 10)`: correct 1-, 2-, 3-, 4-grams; all of the hypothesis's; tokens of hypothesis and
+        reference. Their sum gives the corpus's `bleu`.
+
+    Raises:
+        ValueError: if the two differ in length.
+    """
+    if len(hypotheses) != len(references):
+        raise ValueError(
+            f"hypotheses and references must be as many, got {len(hypotheses)} and {len(references)}; "
+            f"give one reference for each hypothesis."
+        )
+    metric = BLEU(tokenize="13a", effective_order=True)  # changes the sentence's score, which is not looked at
+    scores = [metric.sentence_score(line, [reference]) for line, reference in zip(hypotheses, references, strict=True)]
+    rows = [[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in scores]
+    return np.array(rows, dtype=np.int64).reshape(-1, BLEU_COLUMNS)
+
+
+def bleu(sums: np.ndarray) -> np.ndarray:
+    """Corpus BLEU from summed statistics, with sacreBLEU's exponential smoothing.
+
+    Args:
+        sums: `(..., at least 10)`; `statistics` summed over the sentences of a corpus.
+
+    Returns:
+        Between 0 and 100, `(...)`.
+    """
+    correct, total = sums[..., :4], sums[..., 4:8]
+    hypothesis, reference = sums[..., 8], sums[..., 9]
+    halvings = np.cumsum(correct == 0, axis=-1)  # an n-gram order without a match counts 1/2, the next one 1/4, ...
+    matches = np.where(correct > 0, correct, 0.5**halvings)
+    precisions = matches / np.maximum(total, 1)
+    brevity = np.exp(np.minimum(0, 1 - reference / np.maximum(hypothesis, 1)))
+    defined = correct.any(-1) & (total > 0).all(-1)  # else sacreBLEU has 0
+    return np.where(defined, 100 * brevity * np.exp(np.log(precisions).mean(-1)), 0.0)
+
+
+def perplexity(sums: np.ndarray) -> np.ndarray:
+    """Perplexity per target piece from summed statistics, `(..., 12)`; returns `(...)`."""
+    return np.exp(sums[..., 10] / sums[..., 11])
+
+
+@lru_cache(maxsize=4)
+def resampled_counts(sentences: int, resamples: int = RESAMPLES, seed: int = SEED) -> np.ndarray:
+    """How often each sentence is in each resample, `(resamples, sentences)`; the very draws of sacreBLEU."""
+    drawn = np.random.default_rng(seed).choice(sentences, size=(resamples, sentences), replace=True)
+    cells = drawn + sentences * np.arange(resamples)[:, None]
+    return np.bincount(cells.ravel(), minlength=resamples * sentences).reshape(resamples, sentences).astype(float)
+
+
+def resampled_sums(systems: Sequence[np.ndarray]) -> np.ndarray:
+    """Statistics of the systems summed over every resample; all see the same resamples.
+
+    Args:
+        systems: Of each, `(sentences, columns)`, with the same sentences in the same order.
+
+    Returns:
+        `(systems, resamples, columns)`.
+    """
+    sentences, columns = systems[0].shape
+    sums = resampled_counts(sentences) @ np.concatenate(systems, axis=1)
+    return np.moveaxis(sums.reshape(-1, len(systems), columns), 1, 0)
+
+
+def p_value(difference: float, resampled: np.ndarray) -> float:
+    """The chance of such a difference between systems of equal quality, as sacreBLEU's paired bootstrap counts it.
+
+    Args:
+        difference: Of the two systems on the whole test set.
+        resampled: Their difference on every resample, `(resamples,)`.
+    """
+    distances = np.abs(resampled)
+    larger = np.sum(distances - distances.mean() > abs(difference))
+    return (int(larger) + 1) / (len(resampled) + 1)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An observed value and its 95 % bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def interval(value: float, resampled: np.ndarray) -> Interval:
+    """The middle 95 % of `resampled`, `(resamples,)`, around an observed value."""
+    low, high = np.quantile(resampled, [0.025, 0.975])
+    return Interval(value, float(low), float(high))
+
+
+def over_seeds(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Means over seeds that are resampled too: `(runs, resamples)` to `(resamples,)`.
+
+    With few seeds such means vary less than those of new seeds would.
+    """
+    runs, resamples = values.shape
+    drawn = rng.integers(runs, size=(runs, resamples))
+    return np.take_along_axis(values, drawn, axis=0).mean(0)
