@@ -66,7 +66,7 @@ def test_a_tiny_row_has_the_proportions_of_the_papers(row):
     cfg = composed(f"experiment=table3_{row}", "scale=tiny")
     depth, *widths, heads, d_k, d_v = columns(cfg)[:6]
     sizes = (2 * depth, 4 * widths[0], 4 * widths[1], heads, 4 * d_k, 4 * d_v)
-    assert (*sizes, *columns(cfg)[6:8], columns(cfg)[8] * 200, *columns(cfg)[9:]) == TABLE_3[row]
+    assert (*sizes, *columns(cfg)[6:8], columns(cfg)[8] * 250, *columns(cfg)[9:]) == TABLE_3[row]
     assert (cfg.data.name, cfg.name) == ("numbers_ende", f"table3_{row}")
 
 

@@ -1,4 +1,110 @@
-"""What training costs in floating-point operations (section 6.1, Table 2), counted from the sizes."""
+"""What a model costs, counted from its sizes: parameters, memory, and floating-point operations of training.
+
+The sizes have the names of Table 3; the model is the one that `model=base` and the like describe, biases included.
+"""
+
+# Elements of a chunk of logits on a GPU: training/loss.py, CHUNK_ELEMENTS.
+LOGITS = 2**28
+
+
+def parameters(
+    *,
+    layers: int,
+    d_model: int,
+    d_ff: int,
+    heads: int,
+    d_k: int,
+    d_v: int,
+    vocab_size: int,
+    learned_positions: int = 0,
+) -> int:
+    """Trained numbers of the whole model (Table 3, last column).
+
+    Args:
+        layers: N; the other sizes as in Table 3.
+        vocab_size: Rows of the one matrix that embeds and predicts.
+        learned_positions: Of each side; 0 for sinusoids, which are not trained.
+    """
+    attention = heads * (2 * d_k + d_v) * (d_model + 1) + (heads * d_v + 1) * d_model
+    feed_forward = (d_model + 1) * d_ff + (d_ff + 1) * d_model
+    norm = 2 * d_model
+    encoder = attention + feed_forward + 2 * norm
+    decoder = 2 * attention + feed_forward + 3 * norm
+    return layers * (encoder + decoder) + (vocab_size + 2 * learned_positions) * d_model
+
+
+def activation_bytes(
+    *,
+    layers: int,
+    d_model: int,
+    d_ff: int,
+    heads: int,
+    d_k: int,
+    d_v: int,
+    dropout: float,
+    tokens: float,
+    bfloat16: bool,
+) -> float:
+    """What the forward pass keeps for the backward pass, with attention in a fused kernel; without the loss.
+
+    A matrix product keeps its operand, fused attention its query, key, value, context and the logarithm of each
+    softmax's sum, a normalisation its input and two statistics, dropout a byte for each element. Under mixed precision
+    the operands are bfloat16; the sums that are normalised stay float32, and every layer casts the encoder's output
+    anew.
+
+    Args:
+        layers: N; the other sizes as in Table 3.
+        dropout: Its rate; at 0 nothing is kept.
+        tokens: Of each side of a micro-batch.
+        bfloat16: Mixed precision, else float32.
+    """
+    operand = 2 if bfloat16 else 4
+    attention = operand * (d_model + 2 * heads * (d_k + d_v)) + 4 * heads
+    feed_forward = operand * (d_model + d_ff)
+    dropped = d_model if dropout else 0
+    residual = 4 * d_model + 8 + dropped
+    memory = operand * d_model
+    layer = 3 * attention + 2 * feed_forward + 5 * residual  # encoder and decoder together
+    ends = 2 * (dropped + 8)  # the sums of embeddings and positions; 8: an id
+    return tokens * (layers * layer + memory * (layers if bfloat16 else 1) + ends)
+
+
+def training_memory(
+    *,
+    layers: int,
+    d_model: int,
+    d_ff: int,
+    heads: int,
+    d_k: int,
+    d_v: int,
+    vocab_size: int,
+    dropout: float,
+    learned_positions: int = 0,
+    tokens: float,
+    bfloat16: bool,
+    devices: int,
+) -> float:
+    """Bytes that a GPU needs at most, which is while it computes the loss of a micro-batch.
+
+    Weights, gradients and Adam's two moments are float32; mixed precision casts the weights besides, and data-parallel
+    training copies the gradients to where they are averaged. Neither the CUDA context (about half a GiB) nor what the
+    allocator cannot use is in it; on a CPU the latter was half as much again.
+
+    Args:
+        layers: N; the other sizes as in Table 3.
+        vocab_size: As for `parameters`, like `learned_positions`.
+        dropout: As for `activation_bytes`, like `tokens` and `bfloat16`.
+        devices: That train together.
+    """
+    sizes = {"layers": layers, "d_model": d_model, "d_ff": d_ff, "heads": heads, "d_k": d_k, "d_v": d_v}
+    operand = 2 if bfloat16 else 4
+    each = 4 * 4 + (4 if devices > 1 else 0) + (2 if bfloat16 else 0)
+    weights = each * parameters(**sizes, vocab_size=vocab_size, learned_positions=learned_positions)
+    activations = activation_bytes(**sizes, dropout=dropout, tokens=tokens, bfloat16=bfloat16)
+    logits = operand * min(LOGITS, tokens * vocab_size)
+    gradients = (4 + operand) * vocab_size * d_model  # of the shared matrix: their sum, and those of a chunk
+    features = 3 * 4 * tokens * d_model  # the decoder's output, its real positions, their gradient
+    return weights + activations + logits + gradients + features
 
 
 def training_flops(

@@ -1,12 +1,26 @@
 """The jobs of a sweep: which row each one is, in which folder, with which config."""
 
 from collections.abc import Sequence
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from hydra._internal.core_plugins import basic_sweeper
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import HydraContext
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from aiayn.schema import NOT_IN_ROW
+
+
+class Sweeper(basic_sweeper.BasicSweeper):
+    """Hydra's own, which composes every job to see whether it can; the launchers here do that at once by themselves."""
+
+    def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
+        pass
 
 
 @dataclass
@@ -58,3 +72,23 @@ def compose(context: HydraContext, sweep: DictConfig, overrides: Sequence[Sequen
             )
         jobs[folder] = Job(row, folder, of_job, config)
     return list(jobs.values())
+
+
+def resolved(job: Job) -> dict[str, Any]:
+    """The job's config, or nothing where it cannot be resolved: the job then says why."""
+    with suppress(OmegaConfBaseException):
+        return dict(OmegaConf.to_container(job.config, resolve=True))  # type: ignore[arg-type]
+    return {}
+
+
+def same_experiment(mine: dict[str, Any], theirs: Any) -> bool:
+    """Whether two configs differ at most in how and where they run."""
+    configs = deepcopy([mine, theirs])
+    for key in NOT_IN_ROW - {"task"}:
+        *groups, name = key.split(".")
+        for part in configs:
+            for group in groups:
+                part = part.get(group) if isinstance(part, dict) else None
+            if isinstance(part, dict):
+                part.pop(name, None)
+    return configs[0] == configs[1]
