@@ -1,6 +1,6 @@
 # `make` lists what there is to call.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format clean
+.PHONY: help setup demo table3-tiny test check format clean
 
 BIN := .venv/bin
 INSTALLED := .venv/installed
@@ -9,7 +9,7 @@ PYTHON ?= $(shell for name in python3.11 python3 python; do \
 	"$$name" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo "$$name" && break; done)
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED)  ## Make .venv with the versions of requirements.lock and the project itself
 
@@ -22,6 +22,10 @@ $(INSTALLED): requirements.lock pyproject.toml
 
 demo: setup  ## Train a tiny model on the embedded corpus, in a few minutes on a CPU, and show its translations
 	$(BIN)/python src/run.py
+
+table3-tiny: setup  ## Train the 20 rows of Table 3 in miniature, half an hour on two cores, and write the report
+	$(BIN)/python src/run.py sweep=table3 scale=tiny trainer=cpu launcher.parallel=2
+	$(BIN)/python src/run.py sweep=table3 scale=tiny trainer=cpu task=report
 
 test: setup  ## Run all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
