@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "training": {"model", "data", "inference", "evaluation"},
     "report": {"evaluation"},
     "callbacks": {*STAGES, "progress"},
-    "hydra_plugins": {"report"},
+    "hydra_plugins": {"report", "schema"},
     "tasks": {*STAGES, "report", "callbacks", "progress", "run_folder", "schema"},
     "progress": set(),
     "run_folder": {"schema"},

@@ -76,6 +76,13 @@ class Run:
         curves = {key: np.array(sorted(values.items())) for key, values in points.items()}
         return {key: (curve[:, 0], curve[:, 1]) for key, curve in curves.items()}
 
+    def signature(self, checkpoint: str, split: str, name: str) -> str:
+        """How a figure was counted; empty when the run does not say."""
+        value: Any = self.result.get("scores")
+        for key in (checkpoint, split, name, "signature"):
+            value = value.get(key) if isinstance(value, dict) else None
+        return str(value or "")
+
     def score(self, checkpoint: str, split: str, name: str) -> float | None:
         """A figure of a finished run, `score("last", "dev", "bleu")`; None when it has none."""
         value: Any = self.result.get("scores")

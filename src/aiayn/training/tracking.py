@@ -1,16 +1,42 @@
-"""Loggers of a run: CSV always, TensorBoard and Weights & Biases on request."""
+"""Loggers of a run: CSV always, TensorBoard and Weights & Biases on request.
 
+A run's folder is one W&B run: the folder's name is the run's name, the folder above (the sweep) its group.
+"""
+
+import json
 import logging
+import re
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
-from lightning.pytorch.loggers import Logger
+from lightning.pytorch.loggers import Logger, WandbLogger
+from lightning.pytorch.utilities import rank_zero_only
 
 log = logging.getLogger(__name__)
+
+COSTS = ("steps", "parameters", "target_tokens", "training_seconds", "tokens_per_second", "flops")  # of result.json
+
+
+class ForwardWandbLogger(WandbLogger):
+    """Lightning's logger, whose global step never goes back.
+
+    A killed run resumes from its last checkpoint and repeats the steps behind it, with the same values. W&B has them,
+    and its own counter of steps knows nothing of ours; so what is behind the last logged step is not logged again.
+    """
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        if step is not None:
+            file = Path(str(self.save_dir)) / "wandb_step.txt"
+            if file.exists() and step < int(file.read_text() or 0):
+                return
+            file.write_text(str(step))
+        super().log_metrics(metrics, step)
 
 
 @contextmanager
@@ -19,38 +45,86 @@ def loggers(settings: Mapping[str, Any], folder: Path, config: dict[str, Any]) -
 
     W&B goes offline when there is no login, and a run that is resumed in its folder stays one run there. Without the
     closing, all rows of a sweep in one process would become one W&B run, and a failed run would count as finished.
+
+    Raises:
+        ValueError: if W&B cannot be reached.
     """
     settings = {name: dict(values) for name, values in settings.items()}
-    if "wandb" in settings:
-        settings["wandb"] = _wandb_settings(settings["wandb"], folder)
+    has_wandb = "wandb" in settings and rank_zero_only.rank == 0  # type: ignore[attr-defined]
+    if has_wandb:
+        settings["wandb"] = _wandb_settings(settings["wandb"], folder, config)
     opened: list[Logger] = []
     failed = True
     try:
-        for values in settings.values():
+        for name, values in settings.items():
             opened.append(instantiate(values))
+            if name == "wandb" and has_wandb:
+                _start_wandb(opened[-1], config)
             opened[-1].log_hyperparams(config)
         yield opened
         failed = False
     finally:
         for logger in opened:
             logger.finalize("failed" if failed else "success")
-        if "wandb" in settings:
-            import wandb
-
-            wandb.finish(exit_code=int(failed))
+        if has_wandb:
+            _finish_wandb(folder, failed=failed)
 
 
-def _wandb_settings(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Add the run's id, kept in its folder, its name and group, and whether W&B has to be offline."""
+def _wandb_settings(settings: dict[str, Any], folder: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """Add the run's id, kept in its folder, its name, group and tags, and whether W&B has to be offline."""
     import wandb
 
-    file = folder / "wandb_id.txt"
-    if not file.exists():
-        file.write_text(secrets.token_hex(4))
+    file, surroundings = folder / "wandb_id.txt", wandb.setup().settings
+    if not file.exists():  # an agent of a W&B sweep has given the run an id already
+        file.write_text((surroundings.sweep_id and surroundings.run_id) or secrets.token_hex(4))
     settings["id"] = settings["id"] or file.read_text()
     settings["name"] = settings["name"] or folder.name
     settings["group"] = settings["group"] or folder.parent.name
-    if wandb.setup().settings.mode != "offline" and not wandb.login(prompt=False, verify=False):
+    settings["tags"] = [*settings["tags"], *_tags(config)]
+    mode = settings["mode"] or surroundings.mode
+    if mode not in ("offline", "dryrun", "disabled") and not wandb.login(prompt=False, verify=False):
         log.warning("W&B has no login: the run is kept offline in %s; `wandb login`, then `wandb sync` it.", folder)
-        settings |= {"offline": True, "mode": "offline"}  # the logger's own way comes too late once W&B is set up
+        settings["mode"] = "offline"
     return settings
+
+
+def _tags(config: dict[str, Any]) -> list[str]:
+    """The sweep, the paper's table and the scale, as far as the run has them."""
+    choices = HydraConfig.get().runtime.choices if HydraConfig.initialized() else {}
+    table = re.match(r"table\d+", config["name"])
+    tags = [choices.get("sweep"), table and table.group(), config["scale"]["name"]]
+    return [tag for number, tag in enumerate(tags) if tag and tag not in tags[:number]]
+
+
+def _start_wandb(logger: Any, config: dict[str, Any]) -> None:
+    """Begin the W&B run, with the paper's figures in its summary, so that a chart can put ours beside them."""
+    import wandb
+
+    try:
+        run = logger.experiment
+    except wandb.errors.Error as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"logger=wandb: {reason}; logger.wandb.mode=offline needs no server.") from error
+    run.summary.update({f"paper/{name}": value for name, value in config["paper"].items() if value is not None})
+
+
+def _finish_wandb(folder: Path, *, failed: bool) -> None:
+    """End the W&B run as what it is, with the final scores and costs in its summary."""
+    import wandb
+
+    if wandb.run is not None and not failed:
+        with suppress(OSError):  # nothing was evaluated
+            wandb.run.summary.update(final_figures(json.loads((folder / "result.json").read_text())))
+    wandb.finish(exit_code=int(failed))
+
+
+def final_figures(result: Mapping[str, Any]) -> dict[str, float]:
+    """Scores of a result.json, named `averaged/test/bleu`, and costs, `training_seconds`."""
+    figures = {name: result[name] for name in COSTS if name in result}
+    for checkpoint, splits in result.get("scores", {}).items():
+        for split, scores in splits.items():
+            for name, score in scores.items() if isinstance(scores, dict) else ():
+                value = score.get("value") if isinstance(score, dict) else score
+                if isinstance(value, int | float):
+                    figures[f"{checkpoint}/{split}/{name}"] = value
+    return figures

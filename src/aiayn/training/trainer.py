@@ -37,7 +37,7 @@ def build_trainer(config: dict[str, Any], opened: list[Logger]) -> Trainer:
             logger=opened,
             callbacks=list(instantiate(config["callbacks"], _convert_="all").values()),
             plugins=[AtomicCheckpointIO()],
-            log_every_n_steps=1,  # the module logs when there is something to say
+            log_every_n_steps=config["training"]["log_steps"],
             num_sanity_val_steps=0,
             check_val_every_n_epoch=None,  # validation is counted in steps, across epochs
             use_distributed_sampler=False,  # each rank's share is planned by TokenBatchSampler

@@ -1,0 +1,147 @@
+"""Weights & Biases dashboards of a sweep as code: a workspace, and a report beside the paper's figures.
+
+The objects are built without a server; their `save()` needs one. What they show goes by the names that
+`aiayn.training.tracking` gives: a sweep is a group, a row a run, `dev/bleu` a curve, `last/dev/bleu` a final score and
+`paper/bleu` what the paper reports.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import wandb_workspaces.reports.v2 as wr
+import wandb_workspaces.workspaces as ws
+from wandb_workspaces import expr
+
+from aiayn.report.runs import Run
+
+STEP = "trainer/global_step"  # W&B's own step starts again when a run is resumed offline
+SETTINGS = (  # what Table 3 varies
+    *("model.layers", "model.d_model", "model.d_ff", "model.heads", "model.d_k"),
+    *("model.dropout", "training.label_smoothing"),
+)
+
+
+def measured(runs: Sequence[Run]) -> tuple[str, str]:
+    """The checkpoint and the split whose scores stand for a run: as `report` in its config says, as in Table 3 else."""
+    report = runs[0].config.get("report") or {}
+    return report.get("checkpoint") or "last", report.get("split") or "dev"
+
+
+def sections(runs: Sequence[Run]) -> dict[str, list[Any]]:
+    """The panels that compare the runs, by the title of their section."""
+    bleu = "/".join((*measured(runs), "bleu"))
+    curve: dict[str, Any] = {"x": STEP, "max_runs_to_show": len(runs), "layout": wr.Layout(w=12, h=8)}
+    return {
+        "Curves": [
+            wr.LinePlot(title="Dev BLEU", y=["dev/bleu"], **curve),
+            wr.LinePlot(title="Dev perplexity", y=["dev/perplexity"], log_y=True, **curve),
+        ],
+        "Final scores": [
+            wr.BarPlot(
+                title=f"BLEU ({bleu.removesuffix('/bleu')}) beside the paper's",
+                metrics=[bleu, "paper/bleu"],
+                max_runs_to_show=len(runs),
+                max_bars_to_show=2 * len(runs),
+                layout=wr.Layout(w=18, h=max(8, len(runs))),
+            ),
+            wr.ScalarChart(title="Best BLEU", metric=bleu, groupby_aggfunc="max", layout=wr.Layout(w=6, h=8)),
+        ],
+        "Settings": [
+            wr.ParallelCoordinatesPlot(
+                title="From the settings to BLEU",
+                columns=[
+                    *(wr.ParallelCoordinatesPlotColumn(wr.Config(key), key.split(".")[1]) for key in SETTINGS),
+                    wr.ParallelCoordinatesPlotColumn(wr.SummaryMetric(bleu), "BLEU"),
+                ],
+                layout=wr.Layout(w=24, h=9),
+            ),
+            wr.RunComparer(diff_only="split", layout=wr.Layout(w=24, h=9)),
+        ],
+    }
+
+
+def build_workspace(sweep: str, runs: Sequence[Run], *, entity: str, project: str) -> ws.Workspace:
+    """A workspace with the runs of one sweep.
+
+    Args:
+        sweep: Its folder's name, the group of its runs.
+        runs: At least one.
+        entity: User or team that has the project.
+        project: Where the runs are.
+
+    Raises:
+        ValueError: if W&B does not take the sweep's name.
+    """
+    if symbols := re.findall(r"[=<>|+~^$`]", sweep):  # its filters are text, in which these have a meaning
+        raise ValueError(f"the folder {sweep!r} of the sweep must have no {symbols[0]} for W&B; give another name=...")
+    return ws.Workspace(
+        entity=entity,
+        project=project,
+        name=sweep,
+        sections=[ws.Section(name=name, panels=panels, is_open=True) for name, panels in sections(runs).items()],
+        settings=ws.WorkspaceSettings(x_axis=STEP, max_runs=len(runs)),
+        runset_settings=ws.RunsetSettings(
+            filters=f"Metric('Group') == {sweep!r}",
+            order=[expr.Ordering(expr.Metric("Name"))],
+            pinned_columns=[f"summary:{'/'.join((*measured(runs), name))}" for name in ("bleu", "perplexity")],
+        ),
+    )
+
+
+def build_report(sweep: str, runs: Sequence[Run], claims: Sequence[str], *, entity: str, project: str) -> wr.Report:
+    """A report on one sweep: the paper's claims and figures, and the panels of the workspace.
+
+    Args:
+        sweep: Its folder's name, the group of its runs.
+        runs: At least one.
+        claims: Of the paper, in words.
+        entity: User or team that has the project.
+        project: Where the runs are.
+    """
+    runset = wr.Runset(  # of the report's own project; to name it would ask the server for its number
+        name=sweep,
+        filters=f"Metric('Group') == {sweep!r}",
+        order=[wr.OrderBy("Name", ascending=True)],
+    )
+    claimed: list[Any] = [wr.H2("What the paper claims"), wr.UnorderedList(list(claims))] if claims else []
+    return wr.Report(
+        entity=entity,
+        project=project,
+        title=f"{sweep} beside the paper",
+        description="Attention Is All You Need, Vaswani et al. 2017",
+        blocks=[
+            *claimed,
+            wr.H2("The paper's figures"),
+            wr.MarkdownBlock(figures_table(runs)),
+            wr.H2("The runs"),
+            wr.PanelGrid(runsets=[runset], panels=[panel for panels in sections(runs).values() for panel in panels]),
+        ],
+        width="fluid",
+    )
+
+
+def figures_table(runs: Sequence[Run]) -> str:
+    """Markdown: perplexity, BLEU and millions of parameters of each row, the paper's and those of the finished runs."""
+    place = measured(runs)
+    lines = ["| row | PPL, paper | PPL | BLEU, paper | BLEU | parameters, paper | parameters |", f"|---|{'---:|' * 6}"]
+    for run in runs:
+        paper = run.config.get("paper") or {}
+        figures = [
+            *(("%.2f", paper.get("perplexity")), ("%.2f", run.score(*place, "perplexity"))),
+            *(("%.1f", paper.get("bleu")), ("%.1f", run.score(*place, "bleu"))),
+            *(("%.1f M", millions(paper.get("parameters"))), ("%.1f M", millions(run.result.get("parameters")))),
+        ]
+        cells = [run.row.replace("|", "\\|"), *("" if value is None else form % value for form, value in figures)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"PPL and BLEU of these runs: checkpoint {place[0]}, split {place[1]}."])
+
+
+def millions(count: float | None) -> float | None:
+    """The count in millions; None if there is none."""
+    return None if count is None else count / 1e6
+
+
+def specification(dashboard: ws.Workspace | wr.Report) -> dict[str, Any]:
+    """What W&B would be sent, as JSON."""
+    return dashboard._to_model().model_dump(mode="json", by_alias=True, exclude_none=True)
