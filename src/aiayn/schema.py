@@ -199,7 +199,17 @@ def gpus_per_node(accelerator: str, devices: int | str | list[int]) -> int | Non
 # Keys, with all below them, that say how and where a job runs, but not which experiment it is.
 NOT_IN_ROW = {
     *("task", "sweep", "scale", "launcher", "trainer", "logger", "callbacks", "outputs", "corpora", "run_dir"),
-    *("plan", "report", "claims", "data.tokens_per_device", "data.prepare_workers", "data.loader_workers"),
+    *(
+        "plan",
+        "report",
+        "claims",
+        "folder",
+        "watch",
+        "stop",
+        "data.tokens_per_device",
+        "data.prepare_workers",
+        "data.loader_workers",
+    ),
 }
 
 

@@ -92,11 +92,15 @@ def resampled_sums(systems: Sequence[np.ndarray]) -> np.ndarray:
 def p_value(difference: float, resampled: np.ndarray) -> float:
     """The chance of such a difference between systems of equal quality, as sacreBLEU's paired bootstrap counts it.
 
+    Systems without any difference have 1; sacreBLEU has 1/1001 for them, which reads as if they differed for certain.
+
     Args:
         difference: Of the two systems on the whole test set.
         resampled: Their difference on every resample, `(resamples,)`.
     """
     distances = np.abs(resampled)
+    if difference == 0 and not distances.any():
+        return 1.0
     larger = np.sum(distances - distances.mean() > abs(difference))
     return (int(larger) + 1) / (len(resampled) + 1)
 

@@ -1,0 +1,286 @@
+"""The report as one HTML file that opens offline: the table, what is to know about it, claims, plots, and every run.
+
+Names, commands and messages come from run folders, which anyone may have written: all text is escaped.
+"""
+
+import json
+import shlex
+from collections.abc import Container, Sequence
+from html import escape
+from string import Template
+from typing import Any
+
+from aiayn.report.claims import FAILS, HOLDS, Verdict
+from aiayn.report.plots import Line, Panel, Plot, tidy
+from aiayn.report.rows import Row, devices, measured, state_of
+from aiayn.report.runs import Run
+from aiayn.report.table import VERDICT_HEADS, Notes, breaks, cells, columns, setting, verdict_cells
+
+PAGE = Template("""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:">
+<title>$title</title>
+<link rel="icon" href="data:,">
+<style>
+body { margin: 0 auto; max-width: 100rem; padding: 1rem; font: 15px/1.5 system-ui, sans-serif; color: #222; }
+h1 { font-size: 1.5rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; }
+caption { caption-side: bottom; text-align: left; padding: .4rem 0; color: #666; }
+th, td { padding: .2rem .45rem; text-align: right; white-space: nowrap; }
+th { border-bottom: 1px solid #222; vertical-align: bottom; white-space: normal; }
+th button { all: unset; cursor: pointer; }
+th button:focus-visible { outline: 2px solid #0072b2; }
+th[aria-sort=ascending] button::after { content: " \\25b4"; }
+th[aria-sort=descending] button::after { content: " \\25be"; }
+.text { text-align: left; }
+.long { white-space: normal; min-width: 16rem; overflow-wrap: anywhere; }
+tbody tr.group td { border-top: 1px solid #bbb; }
+tbody tr:hover { background: #eef4f9; }
+.panels { display: grid; grid-template-columns: repeat(auto-fill, minmax(11.5rem, 1fr)); }
+.holds { color: #00694b; font-weight: 600; }
+.fails { color: #a84300; font-weight: 600; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: 1rem 0; }
+dt { color: #666; }
+dd { margin: 0; overflow-wrap: anywhere; }
+code { font: 13px/1.4 ui-monospace, monospace; }
+@media (max-width: 40rem) {
+ body { font-size: 14px; padding: .6rem; }
+ dl { display: block; }
+ dd { margin-bottom: .4rem; }
+}
+</style>
+</head>
+<body>
+<h1>$title</h1>
+$body
+<script>$plotly</script>
+<script type="application/json" id="plots">$plots</script>
+<script>
+for (const table of document.querySelectorAll("table.sortable")) {
+  const body = table.tBodies[0], original = [...body.rows];
+  [...table.tHead.rows[0].cells].forEach((head, column) => head.firstElementChild.addEventListener("click", () => {
+    const next = { none: "ascending", ascending: "descending", descending: "none" }[head.ariaSort || "none"];
+    for (const other of table.tHead.rows[0].cells) other.ariaSort = "none";
+    head.ariaSort = next;
+    const value = (row) => row.cells[column].textContent;
+    const number = (text) => {
+      const found = parseFloat(text.replace("\\u2212", "-").replace(",", ""));
+      return /^\\d+K$$/.test(text) ? found * 1000 : found;
+    };
+    const words = head.classList.contains("text");
+    const compare = (a, b) => words ? a.localeCompare(b, "en", { numeric: true }) : number(a) - number(b);
+    const [empty, filled] = [true, false].map((none) => original.filter((row) => (value(row).trim() === "") === none));
+    if (next !== "none") filled.sort((a, b) => compare(value(a), value(b)) * (next === "ascending" ? 1 : -1));
+    body.classList.toggle("sorted", next !== "none");
+    body.append(...(next === "none" ? original : [...filled, ...empty]));
+  }));
+}
+const narrow = window.matchMedia("(max-width: 40rem)").matches;
+for (const plot of JSON.parse(document.getElementById("plots").textContent)) {
+  if (narrow) Object.assign(plot.layout.legend, { orientation: "h", x: 0, xanchor: "left", y: -0.2 });
+  Plotly.newPlot(plot.id, plot.data, plot.layout, { responsive: true, displaylogo: false, displayModeBar: plot.bar });
+}
+</script>
+</body>
+</html>
+""")
+
+
+def page(title: str, rows: Sequence[Row], notes: Notes, verdicts: Sequence[Verdict], plots: Sequence[Plot]) -> str:
+    """The whole page; it needs no other file and no network."""
+    from plotly.offline import get_plotlyjs  # here, since only a report needs it
+
+    shown, groups = columns(rows), breaks(rows)
+    parts = [
+        html_table(
+            [column.name for column in shown],
+            cells(shown),
+            text={number for number, column in enumerate(shown) if column.of_text},
+            groups=groups,
+            caption="Click a head to sort; files beside this page: table.csv, table.md, table.tex.",
+        ),
+        f"<dl>{''.join(f'<dt>{escape(label)}</dt><dd>{escape(text)}</dd>' for label, text in notes)}</dl>",
+    ]
+    if verdicts:
+        parts.append("<h2>What the paper claims, and what these runs say</h2>")
+        parts.append(
+            html_table(VERDICT_HEADS, [verdict_cells(verdict) for verdict in verdicts], text={0, 3}, long={0, 3})
+        )
+    parts += [f"<h2>{escape(plot.title)}</h2>{html_plot(plot)}" for plot in plots]
+    parts.append("<h2>Runs</h2>")
+    heads = [
+        "row",
+        "seed",
+        "state",
+        "steps",
+        "PPL",
+        "BLEU",
+        "FLOPs",
+        "seconds",
+        "devices",
+        "commit",
+        "command, or error",
+    ]
+    lines = [run_cells(row, run) for row in rows for run in row.runs]
+    parts.append(html_table(heads, lines, text={0, 2, 8, 9, 10}, long={10}))
+    figures = json.dumps([panel for plot in plots for panel in interactive(plot)])
+    return PAGE.substitute(
+        title=escape(title),
+        body="\n".join(parts),
+        plotly=get_plotlyjs(),
+        plots=figures.replace("<", "\\u003c"),  # nothing in it can end the script
+    )
+
+
+def html_table(
+    heads: Sequence[str],
+    lines: Sequence[Sequence[str]],
+    *,
+    text: Container[int],
+    long: Container[int] = (),
+    groups: Container[int] = (),
+    caption: str = "",
+) -> str:
+    """A table that can be sorted.
+
+    Args:
+        heads: Of the columns.
+        lines: Their cells by row.
+        text: Columns, by number, that hold text and not figures.
+        long: Columns whose text may break.
+        groups: Rows, by number, before which a group begins.
+        caption: Below it.
+    """
+    kinds = [" ".join(["text"] * (number in text) + ["long"] * (number in long)) for number in range(len(heads))]
+
+    def cell(kind: str, content: str) -> str:
+        verdict = "holds" if content == HOLDS else "fails" if content == FAILS else ""
+        classes = f"{kind} {verdict}".strip()
+        return f'<td class="{classes}">{escape(content)}</td>' if classes else f"<td>{escape(content)}</td>"
+
+    head = "".join(
+        f'<th scope="col" class="{kind}"><button type="button">{escape(name)}</button></th>'
+        for name, kind in zip(heads, kinds, strict=True)
+    )
+    body = "\n".join(
+        f"<tr{' class=group' if number in groups else ''}>{''.join(map(cell, kinds, line))}</tr>"
+        for number, line in enumerate(lines)
+    )
+    below = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return (
+        f'<div class="wide"><table class="sortable">{below}<thead><tr>{head}</tr></thead>'
+        f"<tbody>\n{body}\n</tbody></table></div>"
+    )
+
+
+def run_cells(row: Row, run: Run) -> list[str]:
+    """A run's line in the list of all runs."""
+    result, place = run.result, measured(run, row)
+
+    def number(value: Any, form: str) -> str:
+        return format(value, form) if isinstance(value, int | float) else ""
+
+    said = state_of(run)
+    command = " ".join(["python", *map(shlex.quote, map(str, result.get("command") or []))]) if result else ""
+    return [
+        row.name,
+        str(run.config.get("seed", "")),
+        said.state,
+        number(result.get("steps"), ""),
+        number(run.score(*place, "perplexity"), ".2f"),
+        number(run.score(*place, "bleu"), ".2f"),
+        number(result.get("flops"), ".2e"),
+        number(result.get("training_seconds"), ".0f"),
+        devices(run),
+        str(result.get("git_commit") or "")[:10],
+        said.error or command,
+    ]
+
+
+def html_plot(plot: Plot) -> str:
+    """Where the script draws a plot; beside several panels their colours are named once, for all."""
+    if len(plot.panels) == 1:
+        return f'<div id="{plot.name}-0"></div>'
+    colors = {line.name: line.color for panel in plot.panels for line in panel.lines}
+    key = " ".join(f'<span style="color:{color}">&#9679;</span> {escape(name)}' for name, color in colors.items())
+    return f'<p>{key}</p><div class="panels">{panel_places(plot)}</div>'
+
+
+def panel_places(plot: Plot) -> str:
+    """A place for each panel."""
+    return "".join(f'<div id="{plot.name}-{number}"></div>' for number in range(len(plot.panels)))
+
+
+def interactive(plot: Plot) -> list[dict[str, Any]]:
+    """A plot's panels as plotly.js draws them."""
+    alone = len(plot.panels) == 1
+    drawn = []
+    for number, panel in enumerate(plot.panels):
+        named: set[str] = set()
+        data = []
+        for line in panel.lines:
+            data.append(trace(line, legend=alone and line.name not in named))
+            named.add(line.name)
+        layout = {
+            "height": 480 if alone else 240,
+            "margin": {"l": 50, "r": 10, "t": 25, "b": 40},
+            "hovermode": "closest",
+            "legend": {"itemsizing": "constant"},
+            "font": {"family": "system-ui, sans-serif", "size": 12},
+            "xaxis": x_axis(panel),
+            "yaxis": axis_of(panel.y_label),
+        }
+        drawn.append({"id": f"{plot.name}-{number}", "data": data, "layout": layout, "bar": alone})
+    return drawn
+
+
+def trace(line: Line, *, legend: bool) -> dict[str, Any]:
+    """A line as plotly.js draws it."""
+    x, y, names, deviations = zip(*line.points, strict=True)
+    made: dict[str, Any] = {
+        "type": "scatter",
+        "mode": "+".join(["lines"] * line.connected + ["markers"] * line.marked),
+        "x": x,
+        "y": y,
+        "text": [verbatim(name) for name in names],
+        "hoverinfo": "text+x+y",
+        "name": verbatim(line.name),
+        "legendgroup": line.name,
+        "showlegend": legend,
+        "line": {"color": line.color, "width": 1.5},
+        "marker": {"color": line.color, "size": 7},
+    }
+    if any(deviations):
+        made["error_y"] = {"type": "data", "array": [deviation or 0 for deviation in deviations], "thickness": 1}
+    return made
+
+
+def verbatim(text: str) -> str:
+    """Text that plotly.js takes neither for markup nor for mathematics."""
+    return escape(text).replace("$", "&#36;")
+
+
+def axis_of(label: str) -> dict[str, Any]:
+    """An axis with its label."""
+    return {
+        "title": {"text": verbatim(label), "standoff": 5},
+        "gridcolor": "#e6e6e6",
+        "zeroline": False,
+        "automargin": True,
+    }
+
+
+def x_axis(panel: Panel) -> dict[str, Any]:
+    """A panel's x axis, with marks at its own values where it has few."""
+    axis = axis_of(panel.x_label)
+    if panel.logarithmic:
+        axis["type"] = "log"
+    if panel.ticks:
+        axis |= {"tickvals": panel.ticks, "ticktext": [setting(tidy(tick)) for tick in panel.ticks]}
+    return axis

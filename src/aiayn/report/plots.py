@@ -1,0 +1,213 @@
+"""What the plots show, as plain points; and the plots as PNG files. The page draws the same points for the mouse."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiayn.report.rows import SETTINGS, Row, base_of
+from aiayn.report.table import has_paper, is_default_width, is_scaled, setting, shown_settings
+
+SCORES = {"bleu": "BLEU", "perplexity": "perplexity"}
+# Okabe and Ito 2008, which colour-blind readers can tell apart; then, for as many rows as Table 3 has, darker twins.
+COLORS = [
+    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#666666", "#b8a900"),
+    *("#003f63", "#7a3600", "#005a42", "#7a4864", "#8a5f00", "#2b6a91", "#222222", "#6b6200"),
+    *("#c2185b", "#7cb342", "#5e35b1", "#a08070"),
+]
+OURS, PAPER = COLORS[0], COLORS[1]
+Point = tuple[float, float, str, float | None]  # x, y, what it is called, and the standard deviation of y
+
+
+@dataclass
+class Line:
+    """Points of one colour.
+
+    Attributes:
+        name: For the legend; lines of one name share a colour and an entry.
+        points: From left to right.
+        color: `#rrggbb`.
+        connected: Whether a line goes through them.
+        marked: Whether each has a marker.
+    """
+
+    name: str
+    points: Sequence[Point]
+    color: str
+    connected: bool = True
+    marked: bool = True
+
+
+@dataclass
+class Panel:
+    """One pair of axes."""
+
+    x_label: str
+    y_label: str
+    lines: list[Line]
+    logarithmic: bool = False  # the x axis
+    ticks: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Plot:
+    """Panels in one picture.
+
+    Attributes:
+        name: Of its file.
+        title: What it shows.
+        panels: From left to right, a new line after every `across`.
+        across: Panels beside each other.
+    """
+
+    name: str
+    title: str
+    panels: list[Panel]
+    across: int = 1
+
+
+def plots(rows: Sequence[Row]) -> list[Plot]:
+    """The plots for which the rows have something to show."""
+    found = [marginals(rows), learning_curves(rows), bleu_over_flops(rows)]
+    return [plot for plot in found if plot.panels]
+
+
+def marginals(rows: Sequence[Row]) -> Plot:
+    """BLEU and perplexity over each setting, of the rows that differ from base in that setting alone."""
+    base = base_of(rows)
+    axes: dict[str, list[Row]] = {}
+    names = {"steps": "training steps"} if (keys := shown_settings(rows)) == SETTINGS else {}
+    for name, key in keys.items():
+        along = [row for row in rows if row is base or differ(row, base) == {key}]
+        values = [row.settings.get(key) for row in along]
+        if len(along) > 1 and all(isinstance(value, int | float) for value in values):
+            axes[name] = sorted(along, key=lambda row: row.settings[keys[name]])
+    relative = has_paper(rows) and any(is_scaled(row) for row in rows)  # twins share no scale with the paper's rows
+    panels = []
+    for score, label in SCORES.items():
+        zero = base.figure(score)
+        origins = {"ours": zero.mean if zero and relative else 0.0, "paper": (relative and base.paper(score)) or 0.0}
+        for name, along in axes.items():
+            lines = []
+            for whose, color in (("ours", OURS), ("paper", PAPER)):
+                points: list[Point] = []
+                for row in along:
+                    x = float(row.settings[keys[name]])
+                    figure = row.figure(score) if whose == "ours" else None
+                    paper = row.paper(score) if whose == "paper" else None
+                    if figure is not None:
+                        points.append((x, figure.mean - origins[whose], row.name, figure.deviation))
+                    elif paper is not None:
+                        points.append((x, paper - origins[whose], row.name, None))
+                if points:
+                    lines.append(Line(whose, points, color))
+            ticks = [float(row.settings[keys[name]]) for row in along]
+            spread = min(ticks) > 0 and max(ticks) / min(ticks) >= 4
+            panels.append(
+                Panel(
+                    names.get(name, name),
+                    f"{label} - base" if relative else label,
+                    lines,
+                    logarithmic=spread,
+                    ticks=ticks,
+                )
+            )
+    title = f"One setting at a time, all others as in {base.name}"
+    return Plot("marginals", title, [panel for panel in panels if panel.lines], across=max(1, len(axes)))
+
+
+def differ(row: Row, base: Row) -> set[str]:
+    """Keys of the settings in which a row is not like base; widths that follow from others do not count."""
+    keys = {
+        key for key in row.settings.keys() | base.settings.keys() if row.settings.get(key) != base.settings.get(key)
+    }
+    follow = {key for key in ("model.d_k", "model.d_v") if is_default_width(row, key) and is_default_width(base, key)}
+    return {key for key in keys - follow if key not in ("name", "model.name", "data.name")}
+
+
+def learning_curves(rows: Sequence[Row]) -> Plot:
+    """Dev BLEU over optimizer steps, one line a run, one colour a row."""
+    lines = []
+    for number, row in enumerate(rows):
+        for run in row.runs:
+            steps, values = run.metrics.get("dev/bleu", ((), ()))
+            name = row.name if len(row.runs) == 1 else f"{row.name}, seed {run.config.get('seed')}"
+            points = [
+                (float(x), float(y), name, None) for x, y in zip(steps, values, strict=True) if math.isfinite(float(y))
+            ]
+            if points:
+                lines.append(Line(row.name, points, COLORS[number % len(COLORS)], marked=len(points) == 1))
+    panels = [Panel("optimizer steps", "dev BLEU", lines)] if lines else []
+    return Plot("learning_curves", "Dev BLEU in training", panels)
+
+
+def bleu_over_flops(rows: Sequence[Row]) -> Plot:
+    """BLEU over the floating-point operations of training; the paper's where it has both (Table 2)."""
+    lines = []
+    for number, row in enumerate(rows):
+        flops, bleu = row.figure("flops"), row.figure("bleu")
+        if flops and bleu and flops.mean > 0:
+            point = (flops.mean, bleu.mean, row.name, bleu.deviation)
+            lines.append(Line(row.name, [point], COLORS[number % len(COLORS)], connected=False))
+    papers: list[Point] = []
+    for row in rows:
+        theirs, score = row.paper("flops"), row.paper("bleu")
+        if theirs and score:
+            papers.append((theirs, score, row.name, None))
+    if papers and lines:
+        lines.append(Line("paper", papers, "#888888", connected=False))
+    label = f"BLEU, {rows[0].split}"
+    panels = [Panel("training FLOPs", label, lines, logarithmic=True)] if lines else []
+    return Plot("bleu_over_flops", "What a row's training costs, and what it scores", panels)
+
+
+def draw(plot: Plot, path: Path) -> None:
+    """Write a plot as PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # here, since it takes half a second to import
+    from matplotlib.figure import Figure
+
+    down = -(-len(plot.panels) // plot.across)
+    size = (2.6 * plot.across, 2.5 * down) if len(plot.panels) > 1 else (9, 5)
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(verbatim(plot.title), fontsize=11)
+    labels: dict[str, Any] = {}
+    for number, panel in enumerate(plot.panels, start=1):
+        axes = figure.add_subplot(down, plot.across, number)
+        for line in panel.lines:
+            x, y, _, deviations = zip(*line.points, strict=True)
+            labels[verbatim(line.name)] = axes.errorbar(
+                x,
+                y,
+                yerr=[deviation or 0 for deviation in deviations] if any(deviations) else None,
+                color=line.color,
+                linestyle="-" if line.connected else "",
+                linewidth=1.2,
+                marker="o" if line.marked else "",
+                markersize=4,
+                capsize=2,
+            )
+        if panel.logarithmic:
+            axes.set_xscale("log")
+        if panel.ticks:
+            axes.set_xticks(panel.ticks, [setting(tidy(tick)) for tick in panel.ticks], fontsize=8)
+            axes.minorticks_off()
+        axes.set_xlabel(verbatim(panel.x_label), fontsize=9)
+        axes.set_ylabel(panel.y_label, fontsize=9)
+        axes.tick_params(labelsize=8)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    handles, names = list(labels.values()), list(labels)
+    figure.legend(handles, names, loc="outside right center", fontsize=8, frameon=False)
+    figure.savefig(path, dpi=120)
+
+
+def tidy(value: float) -> float | int:
+    """Whole numbers without a point."""
+    return int(value) if value == int(value) else value
+
+
+def verbatim(text: str) -> str:
+    """Text that matplotlib does not take for mathematics, nor for a label to hide."""
+    return text.replace("$", r"\$").lstrip("_") or "-"

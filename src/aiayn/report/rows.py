@@ -1,0 +1,296 @@
+"""Runs to rows: seeds together, in the paper's order, with figures, their spread, and their distance from base."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from aiayn.evaluation import significance
+from aiayn.report.runs import Run
+from aiayn.report.sweep import CONSOLE, last_line
+
+METRICS = {"bleu": significance.bleu, "perplexity": significance.perplexity}
+PARTS = ("name", "checkpoint", "model", "data", "training", "inference")  # of a config: what makes another row ...
+NEVER = {  # ... but for what never changes a figure
+    *("data.tokens_per_device", "data.prepare_workers", "data.loader_workers", "data.path", "training.log_steps"),
+}
+# The columns of Table 3, and where a config has them.
+SETTINGS = {
+    "N": "model.layers",
+    "d_model": "model.d_model",
+    "d_ff": "model.d_ff",
+    "h": "model.heads",
+    "d_k": "model.d_k",
+    "d_v": "model.d_v",
+    "P_drop": "model.dropout",
+    "eps_ls": "training.label_smoothing",
+    "steps": "training.max_steps",
+}
+TABLE_3 = re.compile(r"table3_(base|[a-e]|big)(?:_|$)")
+GROUPS = ("base", "a", "b", "c", "d", "e", "big")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A mean over runs and their standard deviation, None for a single run."""
+
+    mean: float
+    deviation: float | None
+    runs: int
+
+
+@dataclass
+class Row:
+    """Runs that differ in their seed only.
+
+    Attributes:
+        name: Of the experiment, or what is swept.
+        runs: One for each seed, at least one.
+        checkpoint: Whose figures count: `last`, `best` or `averaged`.
+        split: Which figures count: `dev` or `test`.
+        samples: Of every done run, each metric on every resample of the sentences, `(runs, resamples)`.
+        p_values: Of the difference from base, for each metric; none where the two cannot be compared.
+    """
+
+    name: str
+    runs: list[Run]
+    checkpoint: str
+    split: str
+    samples: dict[str, np.ndarray] = field(default_factory=dict)
+    p_values: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """Of the first run; those of the others differ in their seed."""
+        return self.runs[0].config
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Leaves of the config that make this row, by dotted key."""
+        return dict(leaves(self.config))
+
+    @property
+    def group(self) -> str:
+        """Of Table 3: base, A, ..., E, big; empty for other rows."""
+        found = TABLE_3.match(self.name)
+        return "" if not found else found[1] if len(found[1]) > 1 else found[1].upper()
+
+    @cached_property
+    def done(self) -> list[Run]:
+        """The runs that are finished."""
+        return [run for run in self.runs if run.state == "done"]
+
+    @cached_property
+    def unfinished(self) -> str:
+        """What keeps the row from being complete, `2 done, 1 running`; empty when nothing does."""
+        states = Counter(state_of(run).state for run in self.runs)
+        if len(states) == 1:
+            return "" if "done" in states else next(iter(states))
+        return ", ".join(f"{count} {state}" for state, count in states.most_common())
+
+    @property
+    def state(self) -> str:
+        """Of all its runs, in words."""
+        if self.done and self.figure("bleu") is None:
+            return f"done, without scores of {self.checkpoint}, {self.split}"
+        return self.unfinished or "done"
+
+    def figure(self, name: str) -> Figure | None:
+        """A score or a value of result.json over the done runs; None where none has it."""
+        values = [value for run in self.done if (value := self._value(run, name)) is not None]
+        if not values:
+            return None
+        deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
+        return Figure(float(np.mean(values)), deviation, len(values))
+
+    def _value(self, run: Run, name: str) -> float | None:
+        value = run.result.get(name)
+        return float(value) if isinstance(value, int | float) else run.score(*measured(run, self), name)
+
+    def paper(self, name: str) -> float | None:
+        """The paper's own figure."""
+        value = (self.config.get("paper") or {}).get(name)
+        return None if value is None else float(value)
+
+    @cached_property
+    def statistics(self) -> list[np.ndarray] | None:
+        """Of every done run, `(sentences, 12)`; None unless all have them, of the same sentences."""
+        found = []
+        for run in self.done:
+            checkpoint, split = measured(run, self)
+            try:
+                array = np.load(run.folder / "translations" / f"{checkpoint}.{split}.statistics.npy")
+            except (OSError, ValueError, EOFError):
+                return None
+            if array.ndim != 2 or array.shape[1] != significance.COLUMNS or not np.isfinite(array).all():
+                return None
+            found.append(array)
+        return found if found and all(same_sentences(found[0], array) for array in found) else None
+
+    def observed(self, metric: str) -> float:
+        """Mean over the runs of a metric on all sentences, from the statistics."""
+        assert self.statistics
+        return float(np.mean([METRICS[metric](array.sum(0)) for array in self.statistics]))
+
+
+@dataclass(frozen=True)
+class State:
+    """Of a run, in a word, and why it failed."""
+
+    state: str
+    error: str = ""
+
+
+def state_of(run: Run) -> State:
+    """What a run does, or how it ended; one that failed before it could write has told the console only."""
+    said = last_line(run.folder / CONSOLE) or ""
+    if run.state == "missing" and said.startswith("error: "):
+        return State("failed", said.removeprefix("error: "))
+    return State(run.state, str(run.result.get("error") or said) if run.state == "failed" else "")
+
+
+def devices(run: Run) -> str:
+    """On what a run was trained: `2 x cuda, bf16-mixed`."""
+    result = run.result
+    if "world_size" not in result:
+        return ""
+    kind = result.get("device") or (run.config.get("trainer") or {}).get("accelerator", "?")
+    return ", ".join([f"{result['world_size']} x {kind}", *([result["precision"]] if "precision" in result else [])])
+
+
+def measured(run: Run, row: Row) -> tuple[str, str]:
+    """Checkpoint and split whose scores count; an evaluation has one of each, and those are meant."""
+    scores = run.result.get("scores") or {}
+    checkpoint, split = row.checkpoint, row.split
+    if not (run.folder / "result.json").exists() and len(scores) == 1:
+        checkpoint = next(iter(scores))
+        splits = [name for name in scores[checkpoint] if name != "step"]
+        split = splits[0] if len(splits) == 1 else split
+    return checkpoint, split
+
+
+def same_sentences(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two statistics have the same references, as far as their lengths tell."""
+    return len(one) == len(other) > 0 and bool(np.array_equal(one[:, 9], other[:, 9]))
+
+
+def leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What makes a run's row: dotted keys and values, of the parts that say which experiment it is.
+
+    What a part only repeats, as `model.attention.heads` does `model.heads`, is left out.
+    """
+
+    def walk(key: str, value: Any, above: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        if isinstance(value, Mapping):
+            for name, item in value.items():
+                if name not in above or above[name] != item:
+                    yield from walk(f"{key}.{name}", item, value if key in PARTS else above)
+        elif key not in NEVER:
+            yield key, value
+
+    for part in PARTS:
+        if part in config:
+            yield from walk(part, config[part], {})
+
+
+def differences(run: Run) -> list[str]:
+    """Where a finished run's own settings are not those that are planned for its folder: `training.max_steps=10`."""
+    planned, actual = dict(leaves(run.config)), dict(leaves(run.result.get("config") or {}))
+    if run.config.get("checkpoint") is not None or not actual:  # an evaluation has the settings of its checkpoint
+        return []
+    keys = (key for key in planned if key.startswith(("model.", "data.", "training.")) and key in actual)
+    return [f"{key}={actual[key]}" for key in keys if actual[key] != planned[key]]
+
+
+def rows_of(runs: Sequence[Run], *, checkpoint: str | None = None, split: str | None = None) -> list[Row]:
+    """The rows of a table, base first and as in Table 3 where they are of it, else in the order of the runs.
+
+    Args:
+        runs: At least one.
+        checkpoint: Whose figures count; None: what `report.checkpoint` of each run's config says, or the last.
+        split: Likewise; None: `report.split`, or dev.
+    """
+    rows: dict[tuple[str, int], Row] = {}
+    seen: Counter[str] = Counter()
+    for run in runs:
+        settings = json.dumps(dict(leaves(run.config)) or run.row, sort_keys=True, default=str)
+        repeated = f"{settings} {run.config.get('seed')}"  # the same run in two folders is no second seed
+        key = settings, seen[repeated]
+        seen[repeated] += 1
+        report = run.config.get("report") or {}
+        if key not in rows:
+            place = checkpoint or report.get("checkpoint") or "last", split or report.get("split") or "dev"
+            rows[key] = Row("", [], *place)
+        rows[key].runs.append(run)
+    found = list(rows.values())
+    for row, name in zip(found, names(found), strict=True):
+        row.name = name
+    if any(row.group for row in found):
+        base = next((row for row in found if row.group == "base"), found[0])
+        found.sort(key=lambda row: place_in_table_3(row, base))
+    return found
+
+
+def names(rows: Sequence[Row]) -> list[str]:
+    """The shortest names that tell the rows apart: of the experiments, of the folders without seeds, or the folders."""
+    swept = []
+    for row in rows:
+        folder, slash, last = row.runs[0].row.rpartition("/")
+        kept = ",".join(part for part in last.split(",") if not part.startswith("seed="))
+        swept.append(f"{folder}{slash}{kept}".strip("/") or str(row.config.get("name", "base")))
+    for choice in ([str(row.config.get("name") or "") for row in rows], swept):
+        if len(set(choice)) == len(rows) and all(choice):
+            return choice
+    return [row.runs[0].row for row in rows]
+
+
+def place_in_table_3(row: Row, base: Row) -> tuple[int, int, float]:
+    """Sorts rows by group, then by the first column in which they differ from base, then by its value."""
+    group = GROUPS.index(row.group.lower()) if row.group else len(GROUPS)
+    for number, key in enumerate(SETTINGS.values()):
+        value = row.settings.get(key)
+        if isinstance(value, int | float) and value != base.settings.get(key):
+            return group, number, float(value)
+    return group, len(SETTINGS), 0.0
+
+
+def base_of(rows: Sequence[Row]) -> Row:
+    """The row that the others are compared with: the first one named base, or the first one."""
+    return next((row for row in rows if row.name == "base" or row.name.endswith("_base")), rows[0])
+
+
+def bootstrap(rows: Sequence[Row]) -> None:
+    """Fill `samples` and `p_values` of the rows, from the statistics that their runs left; all see the same resamples.
+
+    With several seeds the test is of the rows' means, for which the sentences are resampled, not the seeds.
+    """
+    by_length: dict[int, list[Row]] = {}
+    for row in rows:
+        if row.statistics:
+            by_length.setdefault(len(row.statistics[0]), []).append(row)
+    for together in by_length.values():
+        sums = iter(significance.resampled_sums([array for row in together for array in row.statistics or []]))
+        for row in together:
+            of_row = np.stack([next(sums) for _ in row.done])
+            row.samples = {metric: function(of_row) for metric, function in METRICS.items()}
+    base = base_of(rows)
+    for row in rows:
+        if row is not base and comparable([row, base]):
+            row.p_values = {
+                metric: significance.p_value(
+                    row.observed(metric) - base.observed(metric),
+                    row.samples[metric].mean(0) - base.samples[metric].mean(0),
+                )
+                for metric in METRICS
+            }
+
+
+def comparable(rows: Sequence[Row]) -> bool:
+    """Whether all rows have statistics, of the same sentences."""
+    found = [row.statistics[0] if row.statistics else None for row in rows]
+    return all(one is not None and found[0] is not None and same_sentences(found[0], one) for one in found)

@@ -1,0 +1,232 @@
+"""A sweep as it stands: its rows in a table, and the process that runs it."""
+
+import fcntl
+import os
+import signal
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from aiayn.report.runs import Run
+
+CONSOLE = "console.log"  # beside a run's own log: all that its processes print, tracebacks too
+LOCK = ".sweep.lock"  # names the process that sweeps in this folder, and is locked as long as it does
+STYLES = {"done": "green", "running": "cyan", "failed": "red"}
+
+
+@dataclass
+class Row:
+    """A row of a sweep.
+
+    Attributes:
+        run: Its folder.
+        state: In words; those for one that went wrong begin with "failed".
+        seconds: That it took so far; None where that is not known.
+        started: When it was started, on the monotonic clock.
+    """
+
+    run: Run
+    state: str
+    seconds: float | None = None
+    started: float = 0.0
+
+    @classmethod
+    def of(cls, run: Run) -> "Row":
+        """What the folder alone tells. A run that ended before it could write has told the console only."""
+        row = cls(run, run.state)
+        if row.state == "missing" and (last_line(run.folder / CONSOLE) or "").startswith("error: "):
+            row.state = "failed"
+        if row.state == "running":
+            with suppress(OSError):
+                row.seconds = time.time() - began(run)
+        return row
+
+    def refresh(self) -> None:
+        """Read the folder again."""
+        self.run = Run.read(self.run.folder, row=self.run.row, config=self.run.config)
+
+    def begin(self) -> None:
+        """Say that it runs from now on."""
+        self.started = time.monotonic()
+        self.state = "running"
+
+    def end(self, state: str) -> None:
+        """Say how it ended."""
+        self.seconds = time.monotonic() - self.started
+        self.refresh()
+        self.state = state
+
+    def look(self) -> None:
+        """Bring a row that runs up to date; the others do not change."""
+        if self.state == "running":
+            self.seconds = time.monotonic() - self.started
+            self.refresh()
+
+    def cells(self) -> tuple[str, ...]:
+        """Its line of the table: state, steps, dev BLEU, time left, time taken."""
+        run, done = self.run, self.run.result.get("status") == "done"
+        step = run.result.get("steps") if done else last_step(run)
+        of = run.config.get("training", {}).get("max_steps")
+        bleu = run.score("averaged", "dev", "bleu")
+        if not done and "dev/bleu" in run.metrics:
+            bleu = run.metrics["dev/bleu"][1][-1]
+        left = seconds_left(run) if self.state == "running" else None
+        return (
+            self.state,
+            "" if step is None else f"{step:,}" if of is None else f"{step:,} / {of:,}",
+            "" if bleu is None else f"{bleu:.2f}",
+            duration(left),
+            duration(self.seconds),
+        )
+
+    def error(self) -> str | None:
+        """The last line of what a failed row said."""
+        recorded = self.run.result.get("error") if self.run.result.get("status") == "failed" else None
+        return recorded or last_line(self.run.folder / CONSOLE)
+
+
+def duration(seconds: float | None) -> str:
+    """`1:02:03`."""
+    return "" if seconds is None else str(timedelta(seconds=round(seconds)))
+
+
+def last_line(file: Path) -> str | None:
+    """The last line of a file that says something; None if there is none."""
+    with suppress(OSError), file.open("rb") as text:
+        text.seek(max(0, file.stat().st_size - 10_000))
+        lines = [line.strip() for line in text.read().decode(errors="replace").splitlines()]
+        return next((line for line in reversed(lines) if line), None)
+    return None
+
+
+def last_step(run: Run) -> int | None:
+    """The optimizer step that was logged last."""
+    return max((int(steps[-1]) for steps, _ in run.metrics.values()), default=None)
+
+
+def began(run: Run) -> float:
+    """When the process that runs it locked the folder, in seconds of the system's clock."""
+    return (run.folder / ".lock").stat().st_mtime
+
+
+def seconds_left(run: Run) -> float | None:
+    """Of a run's training at the pace of the process that runs it, which may have resumed it."""
+    with suppress(OSError, KeyError, IndexError, ValueError):
+        newest = max(run.folder.glob("metrics/version_*/metrics.csv"), key=lambda path: int(path.parent.name[8:]))
+        seconds = newest.stat().st_mtime - began(run)
+        steps, _ = run.metrics["train/loss"]
+        before = steps[steps < first_step(newest)]
+        behind = steps[-1] - (before[-1] if len(before) else 0)
+        if seconds > 0 and behind > 0:
+            return float((run.config["training"]["max_steps"] - steps[-1]) * seconds / behind)
+    return None
+
+
+def first_step(file: Path) -> int:
+    """The first step of a file of metrics."""
+    with file.open(encoding="utf-8") as lines:
+        column = next(lines).strip().split(",").index("step")
+        return int(next(lines).split(",")[column])
+
+
+def table(rows: Sequence[Row], *, most: int | None = None) -> Table:
+    """The rows, or the `most` of them around the first that runs where there are more."""
+    counts = Counter(row.state.split(" (")[0] for row in rows)
+    shown = Table(title="Sweep", caption=", ".join(f"{count} {state}" for state, count in counts.items()))
+    shown.add_column("row", overflow="fold")
+    shown.add_column("state")
+    for name in ("step", "dev BLEU", "left", "time"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    first = next((number for number, row in enumerate(rows) if row.state == "running"), 0)
+    first = max(0, min(first - 1, len(rows) - most)) if most else 0
+    for row in rows[first:][:most]:
+        state, *cells = row.cells()
+        shown.add_row(Text(row.run.row), Text(state, style=STYLES.get(state.split()[0], "")), *cells)
+    return shown
+
+
+def show(rows: Sequence[Row]) -> None:
+    """Print the table, and below it why rows failed."""
+    console = Console()
+    console.print(table(rows))
+    for row in rows:
+        if row.state.startswith("failed"):
+            file = row.run.folder / CONSOLE
+            said = f"{row.run.row} {row.state}: {row.error()}{f'; see {file}' if file.exists() else ''}"
+            console.print(Text(said), soft_wrap=True)
+
+
+@contextmanager
+def live(rows: Sequence[Row]) -> Iterator[Callable[[], None]]:
+    """Keep the table on the terminal, as many rows as there is room for; what is given brings it up to date."""
+    with Live(auto_refresh=False, transient=True) as screen:
+
+        def update() -> None:
+            for row in rows:
+                row.look()
+            screen.update(table(rows, most=max(3, screen.console.height - 7)), refresh=True)
+
+        yield update
+
+
+def lock_sweep(folder: Path) -> TextIO:
+    """Keep other processes from sweeping in this folder as long as the file is open.
+
+    Raises:
+        ValueError: if another process does.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = (folder / LOCK).open("a+")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        lock.seek(0)
+        raise ValueError(
+            f"hydra.sweep.dir={folder} is in use by process {lock.read().strip()}, which sweeps there; "
+            f"wait for it, or stop it: the same command with task=status stop=true."
+        ) from error
+    lock.truncate(0)
+    lock.write(f"{os.getpid()} on {socket.gethostname()}")
+    lock.flush()
+    return lock
+
+
+def sweeper(folder: Path) -> str | None:
+    """The process that sweeps in a folder, `pid on host`; None if there is none, also when it was killed."""
+    with suppress(FileNotFoundError), (folder / LOCK).open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return lock.read()
+    return None
+
+
+def stop_sweep(folder: Path) -> str | None:
+    """Ask the process that sweeps in a folder to end, and wait until it has.
+
+    Returns:
+        The process, or None if there was none.
+
+    Raises:
+        ValueError: if it runs on another machine.
+    """
+    process = sweeper(folder)
+    if process:
+        pid, _, host = process.partition(" on ")
+        if host != socket.gethostname():
+            raise ValueError(f"{folder} is swept by process {process}, which cannot be stopped from here.")
+        os.kill(int(pid), signal.SIGTERM)
+        while sweeper(folder) == process:
+            time.sleep(0.1)
+    return process

@@ -1,0 +1,338 @@
+"""Rows as a table: on the terminal, and as Markdown, CSV and LaTeX."""
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
+
+from aiayn.report.claims import Verdict
+from aiayn.report.rows import METRICS, SETTINGS, Figure, Row, base_of, devices, differences, measured, state_of
+from aiayn.report.runs import Run
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+PLUS_MINUS, MINUS = "\u00b1", "\u2212"
+VERDICT_HEADS = ["claim", "effect, 95 % interval", "paper", "verdict"]
+PAPER = ("perplexity", "bleu", "parameters", "flops")  # of which it has figures
+P_VALUES = (
+    "chance of such a distance in BLEU from {} (base) if both were equally good: sacreBLEU's paired bootstrap, "
+    "1000 resamples; with several seeds of their means, for which the sentences are resampled and not the seeds"
+)
+SCALED = (
+    "smaller twins of the paper's rows, on other data: compare the order of rows, not the figures themselves; "
+    "the plots show distances from base"
+)
+Notes = list[tuple[str, str]]  # labels and texts
+TEX_NAMES = {
+    "N": "$N$",
+    "d_model": r"$d_{\mathrm{model}}$",
+    "d_ff": r"$d_{\mathrm{ff}}$",
+    "h": "$h$",
+    "d_k": "$d_k$",
+    "d_v": "$d_v$",
+    "P_drop": r"$P_{\mathrm{drop}}$",
+    "eps_ls": r"$\epsilon_{\mathrm{ls}}$",
+    "params": r"params $\times 10^6$",
+}
+TEX_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "[": "{[}",  # which a line's end, and so does *, would take for its own
+    "*": "{*}",
+    PLUS_MINUS: r"$\pm$",
+    MINUS: "$-$",
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column as it is shown.
+
+    Attributes:
+        name: Its head.
+        cells: Text, one for each row.
+        of_text: Whether it holds text and not figures.
+        detail: Whether the terminal may leave it out when it is narrow.
+    """
+
+    name: str
+    cells: list[str]
+    of_text: bool = False
+    detail: bool = False
+
+
+def columns(rows: Sequence[Row]) -> list[Column]:
+    """The columns of the paper's Table 3 where rows have figures of the paper, else the settings that differ."""
+    found = []
+    if any(row.group for row in rows):
+        found.append(
+            Column(
+                "", [f"({group})" if len(group := row.group) == 1 else "" for row in rows], of_text=True, detail=True
+            )
+        )
+    found.append(Column("row", [row.name for row in rows], of_text=True))
+    found.append(Column("state", [row.state for row in rows], of_text=True))
+    for name, key in shown_settings(rows).items():
+        values = [row.settings.get(key) for row in rows]
+        detail = not all(isinstance(value, str) for value in values)
+        found.append(Column(name, [setting(value) for value in values], of_text=not detail, detail=detail))
+    found += compared("PPL", rows, "perplexity", digits=2)
+    found += compared("BLEU", rows, "bleu", digits=1)
+    base = base_of(rows)
+    if any(row.p_values for row in rows):
+        apart = [difference(row.figure("bleu"), base.figure("bleu")) if row.p_values else "" for row in rows]
+        found.append(Column("BLEU - base", apart))
+        found.append(Column("p", [f"{row.p_values['bleu']:.3f}" if row.p_values else "" for row in rows]))
+    parameters = [(row.figure("parameters"), row.paper("parameters")) for row in rows]
+    found.append(Column("params", [f"{ours.mean / 1e6:.3g}" if ours else "" for ours, _ in parameters], detail=True))
+    if any(paper for _, paper in parameters):
+        found.append(
+            Column("params paper", [f"{paper / 1e6:.3g}" if paper else "" for _, paper in parameters], detail=True)
+        )
+    found.append(Column("runs", [str(len(row.runs)) for row in rows], detail=True))
+    return found
+
+
+def compared(name: str, rows: Sequence[Row], key: str, *, digits: int) -> list[Column]:
+    """A figure with its spread; and, where rows have it, the paper's to so many digits, and ours minus that."""
+    figures, papers = [row.figure(key) for row in rows], [row.paper(key) for row in rows]
+    found = [Column(name, [with_spread(figure) for figure in figures])]
+    if any(paper is not None for paper in papers):
+        found.append(Column(f"{name} paper", ["" if paper is None else f"{paper:.{digits}f}" for paper in papers]))
+        if any(figures):
+            apart = [difference(*pair) for pair in zip(figures, papers, strict=True)]
+            found.append(Column(f"{name} - paper", apart, detail=True))
+    return found
+
+
+def with_spread(figure: Figure | None) -> str:
+    """A mean, and its standard deviation where there are several runs."""
+    if figure is None:
+        return ""
+    spread = "" if figure.deviation is None else f" {PLUS_MINUS} {figure.deviation:.2f}"
+    return f"{figure.mean:.2f}{spread}"
+
+
+def difference(ours: Figure | None, theirs: Figure | float | None) -> str:
+    """How far a figure is from another one, with its sign; empty when one is not there."""
+    if ours is None or theirs is None:
+        return ""
+    other = theirs.mean if isinstance(theirs, Figure) else theirs
+    return f"{ours.mean - other:+.2f}".replace("-", MINUS)
+
+
+def shown_settings(rows: Sequence[Row]) -> dict[str, str]:
+    """Names and keys of the settings that have a column."""
+    if has_paper(rows):
+        searched = [key for row in rows for key in row.settings if key.startswith("inference.")]
+        return SETTINGS | {key: key for key in searched if len({repr(row.settings.get(key)) for row in rows}) > 1}
+    keys = list(dict.fromkeys(key for row in rows for key in row.settings if key != "name"))
+    differing = [key for key in keys if len({repr(row.settings.get(key)) for row in rows}) > 1]
+    if "data.name" in differing:  # says it all, unless something else varies within a corpus
+        differing = [
+            key
+            for key in differing
+            if key == "data.name"
+            or not key.startswith("data.")
+            or len({(repr(row.settings.get("data.name")), repr(row.settings.get(key))) for row in rows})
+            > len({repr(row.settings.get("data.name")) for row in rows})
+        ]
+    follows = {key for key in ("model.d_k", "model.d_v") if all(is_default_width(row, key) for row in rows)}
+    return {key: key for key in differing if key not in follows}
+
+
+def is_default_width(row: Row, key: str) -> bool:
+    """Whether d_k or d_v is what follows from d_model and heads."""
+    d_model, heads = row.settings.get("model.d_model"), row.settings.get("model.heads")
+    if not d_model or not heads:
+        return False
+    return bool(row.settings.get(key) == d_model // heads)
+
+
+def setting(value: Any) -> str:
+    """A value of the config, thousands as in the paper (100K)."""
+    if isinstance(value, str) and value.startswith("aiayn."):
+        return value.rpartition(".")[2]
+    if isinstance(value, int) and not isinstance(value, bool) and value and value % 1000 == 0:
+        return f"{value // 1000}K"
+    return "" if value is None else str(value)
+
+
+def breaks(rows: Sequence[Row]) -> set[int]:
+    """Rows, by number, before which another group of Table 3 begins."""
+    return {number for number, (before, row) in enumerate(pairwise(rows), start=1) if before.group != row.group}
+
+
+def notes(rows: Sequence[Row], command: str) -> Notes:
+    """What is to know about the figures: what they were measured on, how, with what, and what is not there."""
+    runs = [(row, run) for row in rows for run in row.runs]
+
+    def each(values: Iterable[str]) -> str:
+        return "; ".join(dict.fromkeys(value for value in values if value))
+
+    signatures = [run.signature(*measured(run, row), "bleu") for row, run in runs]
+    found = [
+        ("command", command),
+        ("measured on", each(place(row, run) for row, run in runs)),
+        ("BLEU", each(signatures)),
+        ("PPL", "of the references, per target piece with EOS, without label smoothing"),
+        ("\u00b1", "standard deviation over seeds" if any(len(row.done) > 1 for row in rows) else ""),
+        ("p", P_VALUES.format(base_of(rows).name) if any(row.p_values for row in rows) else ""),
+        ("scale", SCALED if any(is_scaled(row) for row in rows) and has_paper(rows) else ""),
+        ("commit", each(str(run.result.get("git_commit") or "") for _, run in runs)),
+        ("devices", each(devices(run) for _, run in runs)),
+    ]
+    for _, run in runs:
+        said, other = state_of(run), differences(run)
+        if said.state != "done":
+            found.append((said.state, f"{run.row}{f': {said.error}' if said.error else ''}"))
+        elif other:
+            found.append(("other settings", f"{run.row} ran with {', '.join(other[:3])}{', ...' if other[3:] else ''}"))
+    return [(label, text) for label, text in found if text]
+
+
+def place(row: Row, run: Run) -> str:
+    """On what a run's figures were measured: `dev of wmt14_ende, checkpoint: last`."""
+    checkpoint, split = measured(run, row)
+    data = (run.result.get("config") or run.config).get("data") or {}
+    return f"{split} of {data.get('name', '?')}, checkpoint: {checkpoint}"
+
+
+def has_paper(rows: Sequence[Row]) -> bool:
+    """Whether the paper has figures for one of the rows."""
+    return any(value is not None for row in rows for value in (row.config.get("paper") or {}).values())
+
+
+def is_scaled(row: Row) -> bool:
+    """Whether a row is a smaller twin of the paper's."""
+    return (row.config.get("scale") or {}).get("name", "full") != "full"
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """One line a row, with full precision."""
+    settings, base = shown_settings(rows), base_of(rows)
+    lines = []
+    for row in rows:
+        line: dict[str, Any] = {"row": row.name, "group": row.group}
+        line |= {name: row.settings.get(key) for name, key in settings.items()}
+        for name in ("perplexity", "bleu", "chrf", "parameters", "flops", "training_seconds"):
+            figure, paper = row.figure(name), row.paper(name)
+            line |= {name: figure and figure.mean, f"{name}_deviation": figure and figure.deviation}
+            if name in PAPER:
+                line[f"{name}_paper"] = paper
+        for name in METRICS:
+            ours, theirs = row.figure(name), base.figure(name)
+            line[f"{name}_minus_base"] = ours.mean - theirs.mean if ours and theirs and row is not base else None
+            line[f"{name}_p"] = row.p_values.get(name)
+        done = len(row.done)
+        lines.append(
+            {
+                **line,
+                "runs": len(row.runs),
+                "done": done,
+                "checkpoint": row.checkpoint,
+                "split": row.split,
+                "state": row.state,
+            }
+        )
+    output = io.StringIO()
+    writer = csv.DictWriter(output, list(lines[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return output.getvalue()
+
+
+def to_markdown(rows: Sequence[Row], notes: Notes, verdicts: Sequence[Verdict]) -> str:
+    """A table as GitHub shows it, what is to know about it, and the claims."""
+    shown = columns(rows)
+    parts = [markdown_table([column.name for column in shown], [column.of_text for column in shown], cells(shown))]
+    parts.append("\n".join(f"- **{label}**: {markdown(text)}" for label, text in notes))
+    if verdicts:
+        lines = [verdict_cells(verdict) for verdict in verdicts]
+        parts.append(markdown_table(VERDICT_HEADS, [True, False, False, True], lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def markdown_table(heads: Sequence[str], of_text: Sequence[bool], lines: Sequence[Sequence[str]]) -> str:
+    """Lines of cells with their heads, figures to the right."""
+    rules = [":--" if text else "--:" for text in of_text]
+    body = [[markdown(head) for head in heads], rules, *([markdown(cell) for cell in line] for line in lines)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in body)
+
+
+def markdown(text: str) -> str:
+    """Text that Markdown shows as it is; underscores inside words do no harm and stay readable."""
+    text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"[\\`*|\[\]~$]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)
+
+
+def to_latex(rows: Sequence[Row]) -> str:
+    """A tabular of booktabs, with a rule between the paper's groups."""
+    shown = columns(rows)
+    ends = breaks(rows)
+    body = []
+    for number, line in enumerate(cells(shown)):
+        body += [r"\midrule"] * (number in ends)
+        body.append(" & ".join(map(latex, line)) + r" \\")
+    lines = [
+        r"% needs \usepackage{booktabs}",
+        rf"\begin{{tabular}}{{{''.join('l' if column.of_text else 'r' for column in shown)}}}",
+        r"\toprule",
+        " & ".join(TEX_NAMES.get(column.name) or latex(column.name) for column in shown) + r" \\",
+        r"\midrule",
+        *body,
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def latex(text: str) -> str:
+    """Text that LaTeX sets as it is."""
+    return "".join(TEX_ESCAPES.get(character, character) for character in " ".join(text.split()))
+
+
+def cells(shown: Sequence[Column]) -> list[list[str]]:
+    """The columns' cells by row."""
+    return [list(line) for line in zip(*(column.cells for column in shown), strict=True)]
+
+
+def verdict_cells(verdict: Verdict) -> list[str]:
+    """A claim in words, what was found, what the paper has, and the verdict."""
+    claim, effect = verdict.claim, verdict.effect
+    unit = {"bleu": "BLEU", "perplexity": "PPL"}[claim.metric]
+    found = f"{effect.value:+.2f} [{effect.low:+.2f}, {effect.high:+.2f}] {unit}" if effect else ""
+    paper = "" if verdict.paper is None else f"{verdict.paper:+.2f}"
+    reason = f" ({verdict.reason})" if verdict.reason else ""
+    return [claim.text, found.replace("-", MINUS), paper.replace("-", MINUS), verdict.verdict + reason]
+
+
+def to_terminal(rows: Sequence[Row], *, width: int) -> "RichTable":
+    """The table for the terminal, without its settings where `width` characters do not hold them."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = columns(rows)
+    # Heads break between words, cells do not.
+    least = {column.name: max(map(len, [*column.name.split(), *column.cells])) for column in shown}
+    if sum(least.values()) + 2 * len(shown) > width:
+        shown = [column for column in shown if not column.detail]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for column in shown:
+        justify: Literal["left", "right"] = "left" if column.of_text else "right"
+        narrowest = None if column.name == "state" else least[column.name]
+        table.add_column(Text(column.name), justify=justify, overflow="fold", min_width=narrowest)
+    ends = breaks(rows)
+    for number, line in enumerate(cells(shown), start=1):
+        table.add_row(*map(Text, line), end_section=number in ends)
+    return table

@@ -1,0 +1,89 @@
+"""task=report: a sweep, or any folder of runs, as a table beside the paper's figures, with plots and verdicts."""
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+from rich.text import Text
+
+from aiayn.report.claims import Verdict, judge_all
+from aiayn.report.page import page
+from aiayn.report.plots import draw, plots
+from aiayn.report.rows import Row, bootstrap, rows_of
+from aiayn.report.runs import Run, read_folder, read_rows
+from aiayn.report.table import Notes, notes, to_csv, to_latex, to_markdown, to_terminal, verdict_cells
+
+OF_REPORT = ("task=", "folder=", "report.", "claims")  # overrides that the sweep itself did not have
+
+
+def report(*configs: DictConfig) -> None:
+    """Write the report of a sweep's rows, or of the runs in `folder`, and print its table.
+
+    Raises:
+        ValueError: if there is neither a sweep nor a folder with runs, or a claim is malformed.
+    """
+    cfg = configs[0]
+    is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
+    if is_sweep == bool(cfg.folder):
+        raise ValueError("task=report needs a sweep or a folder of runs: give sweep=..., or folder=PATH, one of them.")
+    runs = read_rows(configs) if is_sweep else read_folder(Path(cfg.folder))
+    rows = rows_of(runs, checkpoint=cfg.report.checkpoint, split=cfg.report.split)
+    bootstrap(rows)
+    claims: Any = OmegaConf.to_container(cfg.get("claims") or OmegaConf.create(), resolve=True)
+    experiments = GlobalHydra.instance().config_loader().get_group_options("experiment")
+    verdicts = judge_all(claims, rows, experiments)
+    folder = common_folder(runs) if is_sweep else Path(cfg.folder)
+    write(folder, rows, notes(rows, command() if is_sweep else ""), verdicts)
+
+
+def common_folder(runs: Sequence[Run]) -> Path:
+    """The folder of a sweep."""
+    return Path(os.path.commonpath([run.folder.parent for run in runs]))
+
+
+def command() -> str:
+    """The command line of the sweep that is reported."""
+    overrides = [argument for argument in sys.argv[1:] if not argument.lstrip("+~").startswith(OF_REPORT)]
+    return shlex.join(["python", "src/run.py", *overrides])
+
+
+def write(folder: Path, rows: Sequence[Row], known: Notes, verdicts: Sequence[Verdict]) -> None:
+    """Write the files into `report` below the folder, and print the table and where they are."""
+    target = folder / "report"
+    target.mkdir(parents=True, exist_ok=True)
+    drawn = plots(rows)
+    texts = {
+        "index.html": page(folder.resolve().name, rows, known, verdicts, drawn),
+        "table.md": to_markdown(rows, known, verdicts),
+        "table.csv": to_csv(rows),
+        "table.tex": to_latex(rows),
+    }
+    for name, text in texts.items():
+        (target / name).write_text(text, encoding="utf-8")
+    for plot in drawn:
+        draw(plot, target / f"{plot.name}.png")
+    show(rows, known, verdicts)
+    for name in (*texts, *(f"{plot.name}.png" for plot in drawn)):
+        print(target / name)
+
+
+def show(rows: Sequence[Row], known: Notes, verdicts: Sequence[Verdict]) -> None:
+    """Print the table, what is to know about it, and the verdicts."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 250
+    console.print(to_terminal(rows, width=console.width))
+    for label, text in known:
+        console.print(Text.assemble((f"{label}: ", "dim"), text), soft_wrap=True)
+    for verdict in verdicts:
+        text, found, _, outcome = verdict_cells(verdict)
+        measured = f" {found}" if found else ""
+        console.print(Text.assemble((f"\n{outcome}", "bold"), f":{measured} {text}"), soft_wrap=True)

@@ -1,0 +1,144 @@
+"""Statistics, BLEU and p-values against sacreBLEU's own."""
+
+import random
+
+import numpy as np
+import pytest
+from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
+
+from aiayn.evaluation.significance import (
+    bleu,
+    interval,
+    over_seeds,
+    p_value,
+    perplexity,
+    resampled_counts,
+    resampled_sums,
+    statistics,
+)
+
+WORDS = [
+    "the",
+    "a",
+    "cat",
+    "dog",
+    "sat",
+    "ran",
+    "on",
+    "mat",
+    ",",
+    ".",
+    "\u00fcber",
+    "U.S.",
+    "3,5",
+    "don't",
+    "well-known",
+]
+
+
+def corpus(sentences: int = 61) -> tuple[list[str], list[str], list[str]]:
+    """References, and a good and a bad system."""
+    rng = random.Random(1)
+    references = [" ".join(rng.choices(WORDS, k=rng.randint(1, 17))) for _ in range(sentences)]
+
+    def system(errors: float) -> list[str]:
+        return [
+            " ".join(
+                rng.choice(WORDS) if rng.random() < errors else word for word in line.split()[: rng.randint(5, 20)]
+            )
+            for line in references
+        ]
+
+    return references, system(0.15), system(0.25)
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "references"),
+    [
+        (corpus()[1], corpus()[0]),
+        (["a cat sat on a mat"], ["a cat sat on the mat"]),
+        (["a cat"], ["a cat"]),  # no 4-gram at all
+        (["cat a mat on", "the dog ran under it"], ["a cat on a mat sat", "it ran under the dog"]),  # smoothed
+        (["x y z v w"], ["a b c d e"]),  # nothing in common
+        (["", "a cat sat on the mat"], ["a dog", "a cat sat on the mat"]),
+        ([""], ["a dog"]),
+        (["a cat sat on the mat", "and more words than that"], ["a cat sat on the mat", "and"]),  # too long
+    ],
+)
+def test_bleu_of_summed_statistics_is_sacrebleus(hypotheses: list[str], references: list[str]) -> None:
+    rows = statistics(hypotheses, references)
+    assert rows.shape == (len(references), 10)
+    assert rows.dtype == np.int64
+    expected = BLEU(tokenize="13a").corpus_score(hypotheses, [references])
+    assert rows.sum(0).tolist() == [*expected.counts, *expected.totals, expected.sys_len, expected.ref_len]
+    assert bleu(rows.sum(0)) == pytest.approx(expected.score, abs=1e-9)
+
+
+def test_bleu_takes_any_number_of_sums() -> None:
+    references, good, bad = corpus()
+    sums = np.stack([statistics(system, references).sum(0) for system in (good, bad)])
+    expected = [BLEU().corpus_score(system, [references]).score for system in (good, bad)]
+    np.testing.assert_allclose(bleu(sums), expected, atol=1e-9, rtol=0)
+    assert bleu(np.zeros((3, 2, 12))).tolist() == [[0, 0]] * 3
+
+
+def test_figures_of_the_paired_bootstrap_are_sacrebleus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SACREBLEU_SEED", raising=False)
+    references, good, bad = corpus()
+    other = [*good[:40], *bad[40:]]
+    test = PairedTest(
+        [("good", good), ("bad", bad), ("other", other)], {"BLEU": BLEU()}, [references], test_type="bs", n_samples=1000
+    )
+    _, results = test()
+    rows = [statistics(system, references) for system in (good, bad, other)]
+    observed = [float(bleu(row.sum(0))) for row in rows]
+    resampled = bleu(resampled_sums(rows))
+    assert resampled.shape == (3, 1000)
+    for index, theirs in enumerate(results["BLEU"]):
+        assert observed[index] == pytest.approx(theirs.score, abs=1e-9)
+        assert resampled[index].mean() == pytest.approx(theirs.mean, abs=1e-4)  # theirs is counted in float32
+        if theirs.p_value is not None:
+            assert p_value(observed[index] - observed[0], resampled[index] - resampled[0]) == theirs.p_value
+    assert 1 / 1001 < results["BLEU"][1].p_value < 1  # neither extreme, so that the count was put to the test
+
+
+def test_a_system_does_not_differ_from_itself() -> None:
+    assert p_value(0.0, np.zeros(1000)) == 1
+    references, good, _ = corpus()
+    twice = resampled_sums([statistics(good, references)] * 2)
+    np.testing.assert_array_equal(twice[0], twice[1])
+
+
+def test_a_resample_has_as_many_sentences() -> None:
+    counts = resampled_counts(13, resamples=7)
+    assert counts.shape == (7, 13)
+    assert counts.sum(1).tolist() == [13] * 7
+    systems = [np.arange(26.0).reshape(13, 2), np.ones((13, 2))]
+    sums = resampled_sums(systems)
+    np.testing.assert_allclose(sums[0], resampled_counts(13) @ systems[0])
+    assert np.all(sums[1] == 13)
+
+
+def test_perplexity_weighs_sentences_by_their_pieces() -> None:
+    rows = np.zeros((2, 12))
+    rows[:, 10:] = [[3.0, 1], [5.0, 7]]
+    assert perplexity(rows.sum(0)) == pytest.approx(np.exp(8 / 8))
+
+
+def test_interval_is_the_middle_of_the_resamples() -> None:
+    found = interval(0.5, np.arange(1001))
+    assert (found.value, found.low, found.high) == (0.5, 25, 975)
+
+
+def test_resampling_seeds_adds_their_spread() -> None:
+    values = np.repeat([[1.0], [2.0], [6.0]], 4000, axis=1)  # three runs, no spread over sentences
+    means = over_seeds(values, np.random.default_rng(1))
+    assert means.mean() == pytest.approx(3, abs=0.1)
+    assert means.std() == pytest.approx(values[:, 0].std() / np.sqrt(3), rel=0.05)
+    np.testing.assert_array_equal(over_seeds(values[:1], np.random.default_rng(1)), values[0])
+
+
+def test_unequal_numbers_of_sentences_are_refused() -> None:
+    with pytest.raises(ValueError, match="must be as many, got 2 and 1"):
+        statistics(["a", "b"], ["a"])

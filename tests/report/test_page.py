@@ -1,0 +1,109 @@
+"""The page and the plots: what they show, in a real browser where there is one."""
+
+import json
+import re
+import shutil
+import subprocess
+from html import unescape
+from pathlib import Path
+
+import pytest
+from fake_runs import config, write_run
+
+from aiayn.report.page import page
+from aiayn.report.plots import draw, plots
+from aiayn.report.rows import Row, bootstrap, rows_of
+from aiayn.report.runs import read_folder
+from aiayn.report.table import notes
+
+EVIL = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">$\\nosuch$"
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> list[Row]:
+    """Rows over heads and dropout, one with an evil name and two seeds."""
+    for number, (heads, dropout) in enumerate([(8, 0.1), (1, 0.1), (4, 0.1), (8, 0.0)]):
+        quality = (0.5, 0.56, 0.53, 0.6)[number]
+        name = "base" if not number else f"row{number}"
+        made = config(name, paper={"bleu": 25.0 + number, "flops": 1e18 * (number + 1)}, model__heads=heads)
+        made["model"]["dropout"] = dropout
+        write_run(tmp_path / "runs" / name, made, quality=quality, command=["run.py", EVIL])
+        write_run(tmp_path / "runs" / f"{name}2", made | {"seed": 2}, quality=quality)
+    found = rows_of(read_folder(tmp_path / "runs"))
+    bootstrap(found)
+    found[3].name = EVIL
+    return found
+
+
+def test_marginals_show_the_rows_that_differ_from_base_in_one_setting(rows: list[Row]) -> None:
+    marginals, curves, flops = plots(rows)
+    assert [panel.x_label for panel in marginals.panels] == ["h", "P_drop"] * 2
+    assert [panel.y_label for panel in marginals.panels] == ["BLEU"] * 2 + ["perplexity"] * 2
+    ours, paper = marginals.panels[0].lines
+    assert [point[0] for point in ours.points] == [point[0] for point in paper.points] == [1, 4, 8]
+    assert [point[1] for point in paper.points] == [26, 27, 25]
+    figure = rows[0].figure("bleu")
+    assert figure is not None
+    assert ours.points[-1] == (8, figure.mean, "base", figure.deviation)
+    assert len(curves.panels[0].lines) == 8
+    assert [line.name for line in flops.panels[0].lines] == ["base", "row1", "row2", EVIL, "paper"]
+
+
+def test_smaller_twins_are_plotted_as_distances_from_base(rows: list[Row]) -> None:
+    for row in rows:
+        row.runs[0].config["scale"] = {"name": "tiny"}
+    panel = plots(rows)[0].panels[0]
+    assert panel.y_label == "BLEU - base"
+    assert [line.points[-1][1] for line in panel.lines] == [0, 0]
+
+
+def test_rows_without_results_have_no_plots(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "x", config("x"), status="failed")
+    shutil.rmtree(folder / "metrics")
+    assert plots(rows_of(read_folder(tmp_path))) == []
+
+
+def test_plots_are_drawn_whatever_the_names(rows: list[Row], tmp_path: Path) -> None:
+    for plot in plots(rows):
+        draw(plot, tmp_path / f"{plot.name}.png")
+        assert (tmp_path / f"{plot.name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_text_of_the_page_is_escaped(rows: list[Row]) -> None:
+    rows[2].settings["training.max_steps"] = EVIL  # a figure, for all the page knows
+    html = page(EVIL, rows, notes(rows, EVIL), [], plots(rows))
+    assert EVIL not in html
+    assert html.count("</script>") == 3
+    assert unescape(re.search("<title>(.*?)</title>", html)[1]) == EVIL  # type: ignore[index]
+    found = re.search('<script type="application/json" id="plots">(.*?)</script>', html, re.DOTALL)
+    assert found is not None
+    assert len(json.loads(found[1])) == 6
+
+
+@pytest.mark.slow
+def test_a_browser_draws_the_figures_without_the_network(rows: list[Row], tmp_path: Path) -> None:
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if not browser:
+        pytest.skip("needs chromium")
+    file = tmp_path / "index.html"
+    drawn = plots(rows)
+    lines = sum(len(panel.lines) for plot in drawn for panel in plot.panels)
+    file.write_text(page("rows", rows, notes(rows, EVIL), [], drawn), encoding="utf-8")
+    # Sorted by BLEU at the end, so that the order of the rows shows that a click works.
+    click = "<script>[...document.querySelectorAll('th button')].find((b) => b.textContent === 'BLEU').click()"
+    file.write_text(file.read_text(encoding="utf-8").replace("</body>", f"{click}</script></body>"), encoding="utf-8")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--virtual-time-budget=20000"]
+    done = subprocess.run(
+        [browser, *flags, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", file.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    assert not console
+    assert "<title>rows</title>" in done.stdout
+    assert done.stdout.count('class="main-svg"') >= 6  # each figure has some
+    assert done.stdout.count('class="trace scatter') == lines
+    body = re.search(r"<tbody.*?</tbody>", done.stdout, re.DOTALL)
+    assert body is not None
+    assert re.findall(r">(base|row\d)<", body[0]) == ["base", "row2", "row1"]

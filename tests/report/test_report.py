@@ -1,0 +1,61 @@
+"""task=report as a user runs it."""
+
+import csv
+from pathlib import Path
+
+import pytest
+from conftest import CommandLine
+from fake_runs import config, write_run
+
+FILES = {
+    "index.html",
+    "table.md",
+    "table.csv",
+    "table.tex",
+    "learning_curves.png",
+    "marginals.png",
+    "bleu_over_flops.png",
+}
+
+
+def test_a_folder_of_runs_gives_a_report(aiayn: CommandLine, tmp_path: Path) -> None:
+    for heads in (8, 1):
+        name = "table3_base" if heads == 8 else "table3_a_h1"
+        made = config(name, paper={"bleu": 25.0, "perplexity": 5.0}, model__heads=heads)
+        write_run(tmp_path / name, made, quality=0.4 + heads / 100)
+    said = aiayn("task=report", f"folder={tmp_path}", small=False).stdout
+    assert {path.name for path in (tmp_path / "report").iterdir()} == FILES
+    assert all(str(tmp_path / "report" / name) in said for name in FILES)
+    assert "table3_a_h1" in said
+    assert "cannot be told from these runs (table3_a_h4 is not among the rows; " in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "task=report needs a sweep or a folder of runs"),
+        (["sweep=table3_e", "folder=."], "one of them"),
+        (["folder=nowhere"], "folder=nowhere holds no run"),
+    ],
+)
+def test_without_runs_a_line_says_what_to_give(aiayn: CommandLine, arguments: list[str], message: str) -> None:
+    said = aiayn("task=report", *arguments, code=1, small=False).stderr.strip()
+    assert message in said
+    assert said.count("\n") == 0
+
+
+@pytest.mark.slow
+def test_a_sweep_is_reported_with_its_own_overrides(aiayn: CommandLine, outputs: Path) -> None:
+    sweep = ["name=reported", "model.heads=1,2", "hydra.sweep.dir=${outputs}/sweeps/reported"]
+    aiayn("-m", *sweep)
+    said = aiayn("-m", "task=report", *sweep).stdout
+    with (outputs / "sweeps" / "reported" / "report" / "table.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [(line["model.heads"], line["state"], line["done"]) for line in lines] == [
+        ("1", "done", "1"),
+        ("2", "done", "1"),
+    ]
+    assert all(float(line["bleu"]) >= 0 and float(line["perplexity"]) > 1 for line in lines)
+    assert 0 < float(lines[1]["bleu_p"]) <= 1
+    assert "command: python src/run.py -m model.layers=1 " in said
+    assert "nrefs:1|case:mixed" in said

@@ -1,0 +1,167 @@
+"""Runs to rows: seeds together, names, the paper's order, states, figures and p-values."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_runs import config, sentences, write_run
+
+from aiayn.evaluation.significance import bleu, p_value, resampled_sums
+from aiayn.report.rows import base_of, bootstrap, differences, rows_of
+from aiayn.report.runs import Run, read_folder
+from aiayn.report.table import notes
+
+
+def test_runs_that_differ_in_their_seed_are_one_row(tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        write_run(tmp_path / f"x,seed={seed}", config("x", seed=seed))
+        write_run(tmp_path / f"x,model.heads=4,seed={seed}", config("x", seed=seed, model__heads=4))
+    first, second = rows_of(read_folder(tmp_path))
+    assert (first.name, second.name) == ("x,model.heads=4", "x")
+    assert [len(first.runs), len(second.runs)] == [3, 3]
+    values = [
+        json.loads((run.folder / "result.json").read_text())["scores"]["last"]["dev"]["bleu"] for run in first.runs
+    ]
+    figure = first.figure("bleu")
+    assert figure is not None
+    assert figure.mean == pytest.approx(np.mean([value["value"] for value in values]))
+    assert figure.deviation == pytest.approx(np.std([value["value"] for value in values], ddof=1))
+    assert figure.runs == 3
+
+
+def test_what_never_changes_a_figure_makes_no_row_and_a_repeated_seed_is_no_second_one(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", config("x", seed=1, data__tokens_per_device=8192))
+    write_run(tmp_path / "b", config("x", seed=2, data__tokens_per_device=1024))
+    write_run(tmp_path / "c", config("x", seed=2))
+    rows = rows_of(read_folder(tmp_path))
+    assert [[run.row for run in row.runs] for row in rows] == [["a", "b"], ["c"]]
+
+
+def test_rows_are_named_after_their_experiments_where_those_differ(tmp_path: Path) -> None:
+    for name in ("x", "y"):
+        write_run(tmp_path / name / "2017-06-12", config(name))
+    assert [row.name for row in rows_of(read_folder(tmp_path))] == ["x", "y"]
+
+
+def test_rows_of_table_3_are_in_the_papers_order(tmp_path: Path) -> None:
+    changed = {
+        "table3_base": {},
+        "table3_a_h1": {"model__heads": 1},
+        "table3_a_h4": {"model__heads": 4},
+        "table3_a_h16": {"model__heads": 16},
+        "table3_b_dk16": {"model__d_k": 16, "model__d_v": 64},
+        "table3_c_n2": {"model__layers": 2},
+        "table3_c_n8": {"model__layers": 8},
+        "table3_c_d256": {"model__d_model": 256},
+        "table3_c_d1024": {"model__d_model": 1024},
+        "table3_c_ff1024": {"model__d_ff": 1024},
+        "table3_d_drop0": {"model__dropout": 0.0},
+        "table3_d_ls0": {"training__label_smoothing": 0.0},
+        "table3_e_learned": {"model__position": "learned"},
+        "table3_big": {"model__d_model": 1024, "model__d_ff": 4096},
+    }
+    for name, values in changed.items():
+        write_run(tmp_path / name, config(name, **values))
+    rows = rows_of(read_folder(tmp_path))
+    assert [row.name for row in rows] == list(changed)
+    assert [row.group for row in rows] == ["base", *"AAABCCCCCDDE", "big"]
+    assert base_of(rows).name == "table3_base"
+
+
+def test_unfinished_runs_are_named_and_do_not_count(tmp_path: Path) -> None:
+    write_run(tmp_path / "x,seed=1", config("x", seed=1))
+    scored = json.loads((tmp_path / "x,seed=1" / "result.json").read_text())["scores"]  # of an earlier end, say
+    write_run(tmp_path / "x,seed=2", config("x", seed=2), status="failed", scores=scored)
+    write_run(tmp_path / "x,seed=3", config("x", seed=3), status="running")
+    runs = [
+        Run.read(tmp_path / f"x,seed={seed}", row=f"x,seed={seed}", config=config("x", seed=seed))
+        for seed in (1, 2, 3, 4)
+    ]
+    (row,) = rows_of(runs)
+    assert row.state == "1 done, 1 failed, 1 stopped, 1 missing"
+    figure = row.figure("bleu")
+    assert figure is not None
+    assert figure.deviation is None
+
+
+def test_a_done_run_without_the_asked_scores_says_so(tmp_path: Path) -> None:
+    write_run(tmp_path / "x", config("x"))
+    (row,) = rows_of(read_folder(tmp_path), checkpoint="averaged")
+    assert row.state == "done, without scores of averaged, dev"
+
+
+def test_which_scores_count_is_asked_for_or_said_by_the_run(tmp_path: Path) -> None:
+    write_run(tmp_path / "x", config("x") | {"report": {"checkpoint": "averaged", "split": "test"}})
+    (row,) = rows_of(read_folder(tmp_path))
+    assert (row.checkpoint, row.split) == ("averaged", "test")
+    (row,) = rows_of(read_folder(tmp_path), checkpoint="best", split="dev")
+    assert (row.checkpoint, row.split) == ("best", "dev")
+
+
+def test_an_evaluation_has_one_checkpoint_and_one_split_and_those_count(tmp_path: Path) -> None:
+    for beam in (1, 4):
+        made = config("x", inference__beam=beam) | {"checkpoint": "step_000100.ckpt"}
+        folder = write_run(
+            tmp_path / f"beam{beam}", made, checkpoint="step_000100", split="test", quality=0.5 + beam / 50
+        )
+        (folder / "result.json").rename(folder / "evaluation.json")
+    rows = rows_of(read_folder(tmp_path))
+    bootstrap(rows)
+    assert [row.state for row in rows] == ["done", "done"]
+    assert [row.name for row in rows] == ["beam1", "beam4"]
+    assert rows[1].p_values["bleu"] < 0.05
+    assert dict(notes(rows, ""))["measured on"] == "test of wmt14_ende, checkpoint: step_000100"
+
+
+def test_settings_that_are_not_the_planned_ones_show(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "x", config("x", training__max_steps=10))
+    assert differences(Run.read(folder, row="x", config=config("x"))) == ["training.max_steps=10"]
+    assert differences(Run.read(folder, row="x", config=config("x", training__max_steps=10))) == []
+
+
+def test_a_part_that_repeats_a_setting_is_left_out(tmp_path: Path) -> None:
+    attention = {"_target_": "aiayn.model.attention.MultiHeadAttention", "heads": 8, "window": 3}
+    write_run(tmp_path / "x", config("x", model__attention=attention))
+    (row,) = rows_of(read_folder(tmp_path))
+    assert "model.attention.heads" not in row.settings
+    assert row.settings["model.attention.window"] == 3
+    assert row.settings["model.heads"] == 8
+
+
+def test_p_values_are_those_of_the_paired_bootstrap(tmp_path: Path) -> None:
+    write_run(tmp_path / "a_base", config("a_base"))
+    write_run(tmp_path / "b", config("b"), quality=0.61)
+    base, other = rows_of(read_folder(tmp_path))
+    bootstrap([base, other])
+    arrays = [np.load(tmp_path / name / "translations" / "last.dev.statistics.npy") for name in ("a_base", "b")]
+    one, two = bleu(resampled_sums(arrays))
+    difference = bleu(arrays[1].sum(0)) - bleu(arrays[0].sum(0))
+    assert other.p_values["bleu"] == p_value(float(difference), two - one)
+    assert not base.p_values
+
+
+@pytest.mark.parametrize(
+    "spoilt", ["missing", "damaged", "wrong shape", "not finite", "other sentences", "fewer sentences"]
+)
+def test_rows_that_cannot_be_compared_have_no_p_value(tmp_path: Path, spoilt: str) -> None:
+    write_run(tmp_path / "a_base", config("a_base"))
+    write_run(tmp_path / "b", config("b"))
+    file = tmp_path / "b" / "translations" / "last.dev.statistics.npy"
+    array = np.load(file)
+    if spoilt == "missing":
+        file.unlink()
+    elif spoilt == "damaged":
+        file.write_bytes(file.read_bytes()[:100])
+    elif spoilt == "wrong shape":
+        np.save(file, array[:, :10])
+    elif spoilt == "not finite":
+        np.save(file, array * np.nan)
+    elif spoilt == "other sentences":
+        np.save(file, array[::-1])
+    else:
+        np.save(file, sentences(0.6, nats=1.6, seed=1, count=50))
+    rows = rows_of(read_folder(tmp_path))
+    bootstrap(rows)
+    assert not rows[1].p_values
+    assert rows[1].figure("bleu") is not None

@@ -1,0 +1,152 @@
+"""The table's columns, and its CSV, Markdown and LaTeX."""
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import pytest
+from fake_runs import SIGNATURE, config, write_run
+from rich.console import Console
+
+from aiayn.report.rows import Row, bootstrap, rows_of
+from aiayn.report.runs import Run, read_folder
+from aiayn.report.table import columns, latex, markdown, notes, to_csv, to_latex, to_markdown, to_terminal
+
+PAPER = {"perplexity": 4.92, "bleu": 25.8, "parameters": 65e6}
+
+
+def read(folder: Path) -> list[Row]:
+    found = rows_of(read_folder(folder))
+    bootstrap(found)
+    return found
+
+
+def cells(rows: list[Row]) -> dict[str, list[str]]:
+    return {column.name: column.cells for column in columns(rows)}
+
+
+@pytest.fixture
+def table3(tmp_path: Path) -> list[Row]:
+    """Base with two seeds, and a row that has not run."""
+    for seed in (1, 2):
+        made = config("table3_base", seed=seed, paper=PAPER)
+        write_run(tmp_path / f"table3_base,seed={seed}", made, quality=0.5 + seed / 100)
+    write_run(tmp_path / "table3_a_h1", config("table3_a_h1", paper={"bleu": 24.9}, model__heads=1), quality=0.4)
+    missing = config("table3_big", paper={"bleu": 26.4}, model__d_ff=4096, training__max_steps=300000)
+    runs = [*read_folder(tmp_path), Run.read(tmp_path / "table3_big", row="table3_big", config=missing)]
+    found = rows_of(runs)
+    bootstrap(found)
+    return found
+
+
+def test_rows_of_the_paper_have_its_columns(table3: list[Row]) -> None:
+    found = cells(table3)
+    assert list(found) == [
+        *("", "row", "state", "N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "eps_ls", "steps"),
+        *("PPL", "PPL paper", "PPL - paper", "BLEU", "BLEU paper", "BLEU - paper", "BLEU - base", "p"),
+        *("params", "params paper", "runs"),
+    ]
+    assert found["row"] == ["table3_base", "table3_a_h1", "table3_big"]
+    assert found[""] == ["", "(A)", ""]
+    assert found["state"] == ["done", "done", "missing"]
+    assert found["h"] == ["8", "1", "8"]
+    assert found["d_k"] == ["64", "512", "64"]
+    assert found["steps"] == ["100K", "100K", "300K"]
+    assert found["BLEU paper"] == ["25.8", "24.9", "26.4"]
+    assert re.fullmatch(r"\d+\.\d\d \u00b1 \d\.\d\d", found["BLEU"][0])
+    assert re.fullmatch(r"\d+\.\d\d", found["BLEU"][1])
+    assert found["BLEU"][2] == found["BLEU - paper"][2] == found["p"][2] == ""
+    ours = table3[1].figure("bleu")
+    assert ours is not None
+    assert float(found["BLEU - paper"][1].replace("\u2212", "-")) == pytest.approx(ours.mean - 24.9, abs=0.005)
+    assert found["BLEU - base"][1].startswith("\u2212")
+    assert found["p"] == ["", "0.001", ""]
+
+
+def test_other_rows_have_the_settings_that_differ(tmp_path: Path) -> None:
+    for heads in (1, 4):
+        write_run(tmp_path / f"model.heads={heads}", config("x", model__heads=heads))
+    assert list(cells(read(tmp_path)))[:3] == ["row", "state", "model.heads"]  # d_k and d_v follow from it
+
+
+def test_widths_that_do_not_follow_from_heads_are_shown(tmp_path: Path) -> None:
+    for d_k in (16, 64):
+        write_run(tmp_path / f"model.d_k={d_k}", config("x", model__d_k=d_k))
+    assert "model.d_k" in cells(read(tmp_path))
+
+
+def test_corpora_are_told_apart_by_their_names(tmp_path: Path) -> None:
+    for name, tokens, beam in (("ende", 1000, 1), ("enfr", 2000, 2)):
+        made = config("x", data__name=name, data__tokens_per_batch=tokens, inference__beam=beam)
+        write_run(tmp_path / name, made)
+    assert list(cells(read(tmp_path)))[2:4] == ["data.name", "inference.beam"]
+
+
+def test_csv_has_a_line_a_row_with_full_precision(table3: list[Row]) -> None:
+    lines = list(csv.DictReader(io.StringIO(to_csv(table3))))
+    assert [line["row"] for line in lines] == ["table3_base", "table3_a_h1", "table3_big"]
+    figure = table3[0].figure("bleu")
+    assert figure is not None
+    assert (float(lines[0]["bleu"]), float(lines[0]["bleu_deviation"])) == (figure.mean, figure.deviation)
+    assert lines[0]["bleu_paper"] == "25.8"
+    assert (lines[0]["runs"], lines[2]["done"], lines[2]["state"], lines[2]["bleu"]) == ("2", "0", "missing", "")
+    assert lines[1]["h"] == "1"
+
+
+def test_notes_say_how_and_on_what_it_was_measured(table3: list[Row], tmp_path: Path) -> None:
+    write_run(tmp_path / "table3_a_h4", config("table3_a_h4", model__heads=4), status="failed")
+    failed = Run.read(tmp_path / "table3_a_h4", row="table3_a_h4")
+    found = dict(notes([*table3, Row("table3_a_h4", [failed], "last", "dev")], "python src/run.py sweep=table3"))
+    assert found["command"] == "python src/run.py sweep=table3"
+    assert found["measured on"] == "dev of wmt14_ende, checkpoint: last"
+    assert found["BLEU"] == SIGNATURE
+    assert found["commit"] == "0123456789abcdef"
+    assert found["devices"] == "1 x cpu, bf16-mixed"
+    assert found["missing"] == "table3_big"
+    assert found["failed"] == "table3_a_h4: the disk is full"
+    assert "scale" not in found
+
+
+def test_notes_warn_of_smaller_twins_and_other_settings(tmp_path: Path) -> None:
+    write_run(tmp_path / "x", config("x", paper=PAPER, training__max_steps=500) | {"scale": {"name": "tiny"}})
+    planned = config("x", paper=PAPER) | {"scale": {"name": "tiny"}}
+    found = dict(notes(rows_of([Run.read(tmp_path / "x", row="x", config=planned)]), ""))
+    assert "smaller twins" in found["scale"]
+    assert found["other settings"] == "x ran with training.max_steps=500"
+
+
+def test_markdown_is_one_table_whatever_the_names(table3: list[Row]) -> None:
+    table3[0].name = "a|b*c*\n<b>`_x_`"
+    lines = to_markdown(table3, [("command", "a | b_c")], []).split("\n")
+    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines[:5]}) == 1
+    assert lines[1].startswith("| :-- | :-- |")
+    assert r"a\|b\*c\* &lt;b>\`\_x\_\`" in lines[2]
+    assert lines[-2] == r"- **command**: a \| b_c"
+    assert markdown("table3_base") == "table3_base"
+
+
+def test_latex_escapes_and_has_as_many_cells_in_every_line(table3: list[Row]) -> None:
+    table3[0].name = r"50%_of #1 & {\x}~^$"
+    text = to_latex(table3)
+    body = [line for line in text.split("\n") if line.endswith(r"\\")]
+    assert len({len(re.findall(r"(?<!\\)&", line)) for line in body}) == 1
+    assert len(body) == 4
+    assert r"50\%\_of \#1 \& \{\textbackslash{}x\}\textasciitilde{}\textasciicircum{}\$" in text
+    assert text.count(r"\midrule") == 3  # below the heads, and before each group
+    assert text.isascii()
+    assert latex("a_b") == r"a\_b"
+    assert latex("[1] *") == "{[}1] {*}"  # a line's end would take them for its own
+
+
+def test_a_narrow_terminal_goes_without_the_settings(table3: list[Row]) -> None:
+    def printed(width: int) -> str:
+        console = Console(width=width, file=io.StringIO())
+        console.print(to_terminal(table3, width=width))
+        return console.file.getvalue()  # type: ignore[attr-defined]
+
+    assert "P_drop" in printed(220)
+    narrow = printed(90)
+    assert "P_drop" not in narrow
+    assert "table3_a_h1" in narrow
+    assert "missing" in narrow
