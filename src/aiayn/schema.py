@@ -182,20 +182,6 @@ def scaled(size: str, value: int, *, _root_: Any) -> int:
     return value // divisor
 
 
-def gpus_per_node(accelerator: str, devices: int | str | list[int]) -> int | None:
-    """What SLURM is asked for: one GPU for each task of a node, none for a trainer on the CPU.
-
-    Raises:
-        ValueError: if the trainer does not say how many devices it wants.
-    """
-    if not isinstance(devices, int) or devices < 1:
-        raise ValueError(
-            f"trainer.devices must be the number of a node's devices with launcher=slurm, got {devices}; "
-            f"give trainer=ddp trainer.devices=8, or trainer.devices=1."
-        )
-    return None if accelerator == "cpu" else devices
-
-
 # Keys, with all below them, that say how and where a job runs, but not which experiment it is.
 NOT_IN_ROW = {
     *("task", "sweep", "scale", "launcher", "trainer", "logger", "callbacks", "outputs", "corpora", "run_dir"),
@@ -238,7 +224,6 @@ def register() -> None:
     ):
         store.store(group=group, name="schema", node=schema)
     OmegaConf.register_new_resolver("heads_divide", heads_divide, replace=True)
-    OmegaConf.register_new_resolver("gpus_per_node", gpus_per_node, replace=True)
     OmegaConf.register_new_resolver("row", row, replace=True)
     for size in ("width", "depth", "steps"):
         OmegaConf.register_new_resolver(size, partial(scaled, size), replace=True)

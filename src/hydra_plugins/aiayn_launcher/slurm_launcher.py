@@ -43,6 +43,8 @@ class SlurmLauncherConfig(SlurmQueueConf):
     """`hydra/launcher=slurm`: what hydra-submitit-launcher lets one ask for."""
 
     _target_: str = "hydra_plugins.aiayn_launcher.slurm_launcher.SlurmLauncher"
+    tasks_per_node: Any = 1  # what is no number is refused later, when it is clear that jobs will be launched
+    gpus_per_node: Any = None
 
 
 ConfigStore.instance().store(group="hydra/launcher", name="slurm", node=SlurmLauncherConfig, provider="aiayn")
@@ -72,6 +74,7 @@ class SlurmLauncher(submitit_launcher.SlurmLauncher):
         jobs = compose(self.hydra_context, self.config, job_overrides, initial_job_idx)
         if any(override.startswith("run_dir=") for override in jobs[0].overrides):
             raise ValueError("run_dir=... names the folder of a single run, and launcher=slurm sweeps; leave it out.")
+        self.parameters()  # refused before anything is looked at
         if not all(map(shutil.which, ("sbatch", "srun", "squeue"))):
             raise ValueError("launcher=slurm finds no sbatch, srun and squeue here; start it on a login node.")
         rows = [Row(Run.read(job.folder, row=job.row, config=resolved(job)), "queued") for job in jobs]
@@ -99,17 +102,33 @@ class SlurmLauncher(submitit_launcher.SlurmLauncher):
             for job, row in zip(jobs, rows, strict=True)
         ]
 
+    def parameters(self) -> dict[str, Any]:
+        """What sbatch is asked for, in the words of hydra-submitit-launcher.
+
+        Raises:
+            ValueError: if the trainer does not say how many devices it wants.
+        """
+        devices = self.params["tasks_per_node"]
+        if not isinstance(devices, int) or devices < 1:
+            raise ValueError(
+                f"trainer.devices must be the number of a node's devices with launcher=slurm, got {devices}; "
+                f"give trainer=ddp trainer.devices=8, or trainer.devices=1."
+            )
+        return self.params | ({"gpus_per_node": None} if self.config.trainer.accelerator == "cpu" else {})
+
     def _submit(self, jobs: dict[int, Job]) -> None:
         """Hand jobs, by number, to SLURM as one array; a link in each folder leads to what its first task prints."""
         from submitit import AutoExecutor  # here, since Hydra imports this module at every start
         from submitit.core.utils import FailedJobError
 
-        params = dict(self.params)
+        parameters = self.parameters()
         executor = AutoExecutor(
-            cluster="slurm", folder=params.pop("submitit_folder"), slurm_max_num_timeout=params.pop("max_num_timeout")
+            cluster="slurm",
+            folder=parameters.pop("submitit_folder"),
+            slurm_max_num_timeout=parameters.pop("max_num_timeout"),
         )
         general = BaseQueueConf.__dataclass_fields__
-        executor.update_parameters(**{key if key in general else f"slurm_{key}": params[key] for key in params})
+        executor.update_parameters(**{key if key in general else f"slurm_{key}": parameters[key] for key in parameters})
         state = Singleton.get_state()
         calls = [(job.overrides, "hydra.sweep.dir", number, f"job_{number}", state) for number, job in jobs.items()]
         try:
