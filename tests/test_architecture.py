@@ -41,7 +41,7 @@ SLOW_TO_IMPORT = {"torch", "lightning", "torchmetrics"}
 WITHOUT_TORCH = [
     *("run", "aiayn.schema", "aiayn.tasks.plan", "aiayn.tasks.report", "aiayn.tasks.status", "aiayn.tasks.dashboard"),
     *(f"aiayn.evaluation.{name}" for name in ("bleu", "significance", "cost")),
-    *(module_name(path) for folder in ("aiayn/report", "hydra_plugins") for path in (SOURCE / folder).rglob("[a-z]*.py")),
+    *(module_name(path) for path in MODULES if path.parent.name in ("report", "aiayn_launcher") and path.stem[0] != "_"),
     *(f"aiayn.data.{name}" for name in ("parallel_text", "numbers", "cleaning", "tokenizer", "corpus")),
 ]
 

@@ -89,7 +89,8 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
         saved = checkpoint.read_raw(resume)  # a damaged file is refused before anything is built
         folder.check_resumable(saved["config"], saved["global_step"], topology)
     if trainer.is_global_zero:
-        folder.start(**topology)
+        kind = trainer.strategy.root_device
+        folder.start(**topology, device=torch.cuda.get_device_name(kind) if kind.type == "cuda" else kind.type)
     seed_everything(config["seed"], verbose=False)
     model = checkpoint.build_model(config["model"], vocab_size=corpus.tokenizer.vocab_size)
     longest = max(corpus.pairs(split).longest for split in corpus.splits())
