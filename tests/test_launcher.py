@@ -1,5 +1,6 @@
 """The launcher of sweeps, with a run script that takes no time: what it runs, skips, reports, and how it ends."""
 
+import fcntl
 import json
 import os
 import pty
@@ -372,6 +373,21 @@ def test_a_killed_sweep_is_no_obstacle(folder):
     os.kill(seen(folder, 2)["pid"], signal.SIGKILL)
     code, _ = run(folder, "-m", "heads=2")
     assert code == 0
+
+
+def test_a_row_that_a_killed_sweep_left_running_is_waited_for(folder):
+    row = folder / "sweep" / "heads=2"
+    row.mkdir(parents=True)
+    with (row / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = start(folder, "-m", "heads=2")
+        line = ""
+        while "waiting for it" not in line:
+            line = process.stdout.readline()
+            assert line, "the sweep ended"
+        assert not (row / "seen.json").exists()
+    process.communicate(timeout=60)
+    assert (process.returncode, times(folder, 2)) == (0, 1)
 
 
 def test_an_empty_sweep_is_an_error(folder):

@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import nullcontext, suppress
@@ -137,6 +138,15 @@ class ProcessLauncher(Launcher):
 
         level = logging.DEBUG if self.terminal else logging.INFO
         row.refresh()
+        if row.run.state == "running":
+            log.log(level, "%s is run by another process, as after a sweep that was killed: waiting for it", title)
+            row.state = "waiting"
+            while row.run.state == "running" and not signals:
+                time.sleep(SECONDS)
+                row.refresh()
+            row.state = "not run"
+            if signals:
+                return
         if row.run.result.get("status") == "done" and same_experiment(row.run.config, row.run.result.get("config")):
             row.state = "done before"
             log.log(level, "%s is done; see %s", title, job.folder)
