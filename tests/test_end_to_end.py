@@ -86,6 +86,25 @@ def test_another_experiment_is_refused_in_the_folder(aiayn: CommandLine, finishe
     assert "model.d_ff=32, not 64" in done.stderr.splitlines()[-1]
 
 
+def test_a_done_run_that_is_refused_stays_done(aiayn: CommandLine, finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "copy")
+    more = [f"run_dir={tmp_path}/copy", "training.max_steps=48"]
+    refused = aiayn(*more, "data.tokens_per_device=300", code=1)
+    assert "micro-batches" in refused.stderr.splitlines()[-1]
+    assert json.loads((tmp_path / "copy" / "result.json").read_text())["status"] == "done"
+
+
+def test_decoding_is_swept_without_training_and_not_twice(aiayn: CommandLine, finished: Path, outputs: Path) -> None:
+    beams = ["sweep=beam", "inference.beam=1,2", "data.split=dev", "inference.max_extra_length=2", "trainer=cpu"]
+    checkpoint = f"checkpoint={finished}/checkpoints/averaged.ckpt"
+    aiayn(*beams, checkpoint, small=False)
+    again = aiayn(*beams, checkpoint, small=False)
+    assert again.stdout.count("is done; see") == 2
+    report = aiayn(*beams, checkpoint, "task=report", small=False)
+    assert "beam2" in report.stdout
+    assert (outputs / "sweeps" / "beam" / "report" / "table.csv").exists()
+
+
 def test_more_steps_go_on_where_the_run_ended(aiayn: CommandLine, tmp_path: Path) -> None:
     # 25 is no multiple of the 3 steps between checkpoints: the last one is saved for itself.
     aiayn(f"run_dir={tmp_path / 'longer'}", "training.max_steps=25")

@@ -13,17 +13,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from aiayn.schema import PROJECT
+from aiayn.schema import NO_EFFECT, PROJECT
 
 PACKAGES = ("torch", "lightning", "hydra-core", "sentencepiece", "sacrebleu")
 IDENTITY = ("model", "data", "training", "seed")  # the parts of a config that make it this experiment ...
 FREE = {  # ... without what may change when it goes on
-    "data.tokens_per_device",
-    "data.prepare_workers",
-    "data.loader_workers",
+    *NO_EFFECT,
     "data.split",
     "training.max_steps",
-    "training.log_steps",
 }
 
 

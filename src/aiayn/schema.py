@@ -182,20 +182,13 @@ def scaled(size: str, value: int, *, _root_: Any) -> int:
     return value // divisor
 
 
+# Keys that never change what is learned.
+NO_EFFECT = {"data.tokens_per_device", "data.prepare_workers", "data.loader_workers", "training.log_steps"}
 # Keys, with all below them, that say how and where a job runs, but not which experiment it is.
 NOT_IN_ROW = {
     *("task", "sweep", "scale", "launcher", "trainer", "logger", "callbacks", "outputs", "corpora", "run_dir"),
-    *(
-        "plan",
-        "report",
-        "claims",
-        "folder",
-        "watch",
-        "stop",
-        "data.tokens_per_device",
-        "data.prepare_workers",
-        "data.loader_workers",
-    ),
+    *("plan", "report", "claims", "folder", "watch", "stop"),
+    *NO_EFFECT,
 }
 
 

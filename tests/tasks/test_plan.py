@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 from tests.conftest import CommandLine, composed
 
 from aiayn.data.batching import accumulation_steps
-from aiayn.tasks.plan import GIB, Assumptions, micro_batch_tokens, notes, plan_row, read_assumptions
+from aiayn.tasks.plan import GIB, Assumptions, devices, micro_batch_tokens, notes, plan_row, read_assumptions
 
 A100 = Assumptions("A100", 1, 0.35, 30, bfloat16=312, float32=19.5, memory=80)
 P100 = Assumptions("P100", 1, 0.35, 30, bfloat16=None, float32=9.5, memory=16)
@@ -16,7 +16,7 @@ P100 = Assumptions("P100", 1, 0.35, 30, bfloat16=None, float32=9.5, memory=16)
 
 @pytest.fixture(scope="module")
 def base() -> dict[str, Any]:
-    config: Any = OmegaConf.to_container(composed("task=plan", "experiment=table3_base"))
+    config: Any = OmegaConf.to_container(composed("task=plan", "plan.devices=1", "experiment=table3_base"))
     return config
 
 
@@ -186,3 +186,8 @@ def test_an_accelerator_of_ones_own_can_be_added(base: dict[str, Any]) -> None:
     mine = {"bfloat16": None, "float32": 2.5, "memory": 7}
     assumed = read_assumptions({**base["plan"], "accelerator": "Mine", "accelerators": {"Mine": mine}})
     assert (assumed.float32, assumed.bfloat16, assumed.memory) == (2.5, None, 7)
+
+
+@pytest.mark.parametrize(("asked", "expected"), [("auto", 1), (-1, 1), (8, 32), ("8", 1)])
+def test_the_devices_are_those_of_the_trainer(asked: object, expected: int) -> None:
+    assert devices(OmegaConf.create({"devices": asked, "num_nodes": 4})) == expected

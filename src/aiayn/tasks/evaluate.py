@@ -206,6 +206,7 @@ def evaluate(cfg: DictConfig) -> None:
     content = {
         "status": "done",
         "config": {**loaded.config, **of_this, "checkpoint": str(file.absolute()), "name": cfg.name},
+        "composed": OmegaConf.to_container(cfg, resolve=True),  # tells a sweep that this very job is done
         "scores": {file.stem: {"step": loaded.step, data.split: result.as_dict()}},
     }
     write_lines(folder / "evaluation.json", [json.dumps(content, indent=2)])

@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.box import SIMPLE_HEAD
@@ -74,9 +76,11 @@ def plan(*rows: DictConfig) -> None:
     Raises:
         ValueError: if the keys of `plan` are out of range.
     """
-    assumptions = read_assumptions(OmegaConf.to_container(rows[0].plan, resolve=True))  # type: ignore[arg-type]
+    config: Any = OmegaConf.to_container(rows[0].plan, resolve=True)
+    config["devices"] = config["devices"] or devices(rows[0].trainer)
+    assumptions = read_assumptions(config)
     folder = Path(rows[0].run_dir)
-    is_sweep = folder != Path.cwd()  # a single run of this task has no folder of its own: conf/task/plan.yaml
+    is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
     plans = [plan_row(row, Path(row.run_dir).name if is_sweep else row.name, assumptions) for row in rows]
     totals = total(plans, assumptions)
     show(plans, totals, assumptions)
@@ -92,6 +96,11 @@ def plan(*rows: DictConfig) -> None:
         print(f"plan: {output}")
     if totals["refused"]:
         raise SystemExit(1)
+
+
+def devices(trainer: DictConfig) -> int:
+    """How many devices a trainer asks for; 1 where it takes what there is."""
+    return trainer.devices * trainer.num_nodes if isinstance(trainer.devices, int) and trainer.devices > 0 else 1
 
 
 def read_assumptions(config: Mapping[str, Any]) -> Assumptions:

@@ -61,7 +61,8 @@ def train(cfg: DictConfig) -> float | None:
                 return None
             evaluate_run(trainer, corpus, folder)
     except Exception as error:
-        if rank_zero_only.rank == 0:  # type: ignore[attr-defined]
+        # A run that was done, and that is refused now, stays done.
+        if rank_zero_only.rank == 0 and folder.result.get("status") != "done":  # type: ignore[attr-defined]
             folder.write(status="failed", error=" ".join(str(error).split()) or type(error).__name__, config=config)
         raise
     show(folder, corpus)
