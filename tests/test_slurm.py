@@ -91,7 +91,7 @@ def test_sbatch_is_asked_for_a_task_and_a_gpu_for_each_device(slurm: Path) -> No
     assert "\nexport SLURM_KILL_BAD_EXIT=1\n" in before_srun
     # Nobody worked on the jobs, which a sweep must notice.
     assert code == 1
-    assert output.count("error: job 7_") == 5
+    assert output.count("failed: job 7_") == 5
 
 
 def launcher(*overrides: str) -> Launcher:
@@ -312,7 +312,5 @@ def test_a_requeued_job_of_two_tasks_finishes_and_a_failed_one_is_reported(clust
     assert code == 1
     assert (result(folder)["status"], result(folder)["steps"], result(folder)["world_size"]) == ("done", 200, 2), output
     assert ", resumed from step_" in (folder / "console.log").read_text()
-    assert output.splitlines()[-1].startswith(
-        "seed-1 failed: error: seed must be a whole number of at least 0, got -1."
-    )
+    assert output.splitlines()[-1].startswith("seed-1 failed: seed must be a whole number of at least 0, got -1.")
     assert "Traceback" not in output

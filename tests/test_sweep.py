@@ -10,7 +10,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn.report.runs import Run
-from aiayn.report.sweep import Row, lock_sweep, seconds_left, table
+from aiayn.report.sweep import Progress, lock_sweep, seconds_left, table
 from aiayn.tasks.status import status
 
 METRICS = """dev/bleu,step,train/loss
@@ -61,7 +61,7 @@ def test_status_shows_every_row(tmp_path, capsys, monkeypatch):
     assert cells["e_refused"][0] == "failed"
     assert cells["f_missing"] == ["missing", "", "", "", ""]
     assert "d_failed failed: no memory; see" in output
-    assert "e_refused failed: error: model.heads must divide model.d_model; see" in output
+    assert "e_refused failed: model.heads must divide model.d_model; see" in output
     assert "1 done, 1 running, 1 stopped, 2 failed, 1 missing" in output
 
 
@@ -86,7 +86,9 @@ def test_the_time_left_is_at_the_pace_of_the_process_that_runs(tmp_path):
 
 
 def test_a_long_table_shows_what_runs():
-    rows = [Row(Run(Path(str(number)), f"[{number}]"), "done" if number < 23 else "not run") for number in range(29)]
+    rows = [
+        Progress(Run(Path(str(number)), f"[{number}]"), "done" if number < 23 else "not run") for number in range(29)
+    ]
     rows[23].state = "running"
     assert list(table(rows, most=5).columns[1].cells)[1].plain == "running"
     assert [cell.plain for cell in table(rows, most=7).columns[0].cells] == [f"[{number}]" for number in range(22, 29)]
@@ -94,13 +96,13 @@ def test_a_long_table_shows_what_runs():
 
 
 def test_a_row_that_a_resumed_sweep_repeats_is_read_again(tmp_path):
-    row = Row(Run(tmp_path / "a", "a"), "not run")
+    row = Progress(Run(tmp_path / "a", "a"), "not run")
     row.begin()
     make_run(tmp_path / "a", result={"status": "running"})
     row.look()
     assert row.cells()[1] == "20 / 50"
     row.end("failed (exit code 1)")
-    assert row.error() == "error: model.heads must divide model.d_model"
+    assert row.run.error == "model.heads must divide model.d_model"
 
 
 def test_a_sweep_is_refused_beside_another_one(tmp_path):

@@ -1,5 +1,6 @@
-"""Statistics, BLEU and p-values against sacreBLEU's own."""
+"""Statistics, BLEU and p-values against sacreBLEU's own; intervals against what they promise."""
 
+import math
 import random
 
 import numpy as np
@@ -8,9 +9,9 @@ from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
 from aiayn.evaluation.significance import (
+    STUDENT,
     bleu,
-    interval,
-    over_seeds,
+    difference,
     p_value,
     perplexity,
     resampled_counts,
@@ -126,17 +127,42 @@ def test_perplexity_weighs_sentences_by_their_pieces() -> None:
     assert perplexity(rows.sum(0)) == pytest.approx(np.exp(8 / 8))
 
 
-def test_interval_is_the_middle_of_the_resamples() -> None:
-    found = interval(0.5, np.arange(1001))
-    assert (found.value, found.low, found.high) == (0.5, 25, 975)
+def test_quantiles_are_those_of_students_t() -> None:
+    for freedom, quantile in enumerate(STUDENT, start=1):
+        x = np.linspace(0, quantile, 10_001)
+        scale = math.gamma((freedom + 1) / 2) / math.gamma(freedom / 2) / math.sqrt(freedom * math.pi)
+        share = scale * np.trapezoid((1 + x**2 / freedom) ** (-(freedom + 1) / 2), x)
+        assert share == pytest.approx(0.475, abs=3e-5)  # they have three decimals
 
 
-def test_resampling_seeds_adds_their_spread() -> None:
-    values = np.repeat([[1.0], [2.0], [6.0]], 4000, axis=1)  # three runs, no spread over sentences
-    means = over_seeds(values, np.random.default_rng(1))
-    assert means.mean() == pytest.approx(3, abs=0.1)
-    assert means.std() == pytest.approx(values[:, 0].std() / np.sqrt(3), rel=0.05)
-    np.testing.assert_array_equal(over_seeds(values[:1], np.random.default_rng(1)), values[0])
+def test_with_one_seed_the_interval_is_that_of_the_sentences() -> None:
+    resampled = np.random.default_rng(1).normal([[3.0], [2.0]], [[0.3], [0.4]], (2, 100_000))
+    found = difference([np.array([3.0]), np.array([2.0])], [resampled[:1], resampled[1:]])
+    assert found.value == 1
+    assert (found.low, found.high) == pytest.approx((1 - 1.96 * 0.5, 1 + 1.96 * 0.5), abs=0.01)
+    several = difference([np.array([3.0]), np.array([1.0, 3.0])], [resampled[:1], resampled[[1, 1]]])
+    assert several == found  # two seeds of one of the two do not tell how the other's spread
+
+
+def test_two_seeds_of_each_have_the_spread_of_their_means() -> None:
+    still = np.zeros((2, 5))
+    found = difference([np.array([1.0, 3.0]), np.array([0.0, 0.0])], [still, still])
+    assert (found.value, found.high - found.value) == pytest.approx((2, STUDENT[0] * 1))
+    assert difference([still[:, 0], still[:, 0]], [still, still]).high == 0
+
+
+@pytest.mark.parametrize("sentences", [0.0, 1.0], ids=["seeds alone", "seeds and sentences"])
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_equal_systems_seldom_differ(seeds: int, sentences: float) -> None:
+    rng = np.random.default_rng(1)
+    deviation = sentences * math.sqrt(2 / seeds)  # of the difference; as large as what the seeds add
+    resampled = [rng.normal(0, deviation, (1, 1000)), np.zeros((1, 1000))]
+    wrong = 0
+    for _ in range(1000):
+        shift = rng.normal(0, deviation)
+        found = difference([rng.normal(shift, 1, seeds), rng.normal(0, 1, seeds)], resampled)
+        wrong += not found.low <= 0 <= found.high
+    assert wrong / 1000 < 0.08
 
 
 def test_unequal_numbers_of_sentences_are_refused() -> None:

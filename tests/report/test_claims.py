@@ -3,17 +3,18 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from fake_runs import config, write_run
 
 from aiayn.evaluation.significance import Interval
-from aiayn.report.claims import FAILS, HOLDS, UNKNOWN, Claim, decide, judge, judge_all, read_claim
-from aiayn.report.rows import Row, bootstrap, rows_of
+from aiayn.report.claims import FAILS, HOLDS, UNKNOWN, Claim, claims_about, decide, judge, read_claim
+from aiayn.report.rows import ONE_SEED, Row, bootstrap, rows_of
 from aiayn.report.runs import Run, read_folder
 
 ROOT = Path(__file__).parents[2]
-ENTRY = {"text": "x", "rows": ["a"], "against": ["b"], "metric": "bleu", "direction": "worse"}
+ENTRY = {"text": "x", "row": "a", "against": "b", "metric": "bleu", "direction": "worse"}
 
 
 def claim(**changed: Any) -> Claim:
@@ -47,16 +48,13 @@ def test_the_verdict_says_on_which_side_the_interval_is(
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        (3, "claims.x must have text, rows"),
-        (ENTRY | {"metrik": "bleu"}, "claims.x.metrik is no key of a claim; there are text, rows"),
+        (3, "claims.x must have text, row"),
+        (ENTRY | {"metrik": "bleu"}, "claims.x.metrik is no key of a claim; there are text, row, against"),
         (ENTRY | {"text": None}, "claims.x.text is missing"),
-        (ENTRY | {"rows": []}, "claims.x.rows is missing"),
-        (ENTRY | {"rows": {"a": 1}}, "claims.x.rows must be a list"),
-        (
-            ENTRY | {"rows": ["nowhere"]},
-            "claims.x.rows names 'nowhere', which is neither a row of this report nor an exp",
-        ),
-        (ENTRY | {"against": ["a"]}, "claims.x compares a with itself"),
+        (ENTRY | {"row": ""}, "claims.x.row is missing"),
+        (ENTRY | {"row": "nowhere"}, "claims.x.row must name one row of this report, or one experiment, got 'nowhere'"),
+        (ENTRY | {"against": ["b"]}, r"claims.x.against must name one row of .*, got \['b'\]; there are "),
+        (ENTRY | {"against": "a"}, "claims.x compares a with itself"),
         (ENTRY | {"metric": "chrf"}, "claims.x.metric must be one of bleu, perplexity, got 'chrf'"),
         (ENTRY | {"direction": "up"}, "claims.x.direction must be one of worse, better, equal, got 'up'"),
         (ENTRY | {"direction": "equal"}, "claims.x.margin must be a number above 0 with direction=equal"),
@@ -93,19 +91,8 @@ def test_a_clear_difference_decides_and_a_small_one_does_not(tmp_path: Path) -> 
     assert verdict.effect.low < verdict.effect.value < verdict.effect.high < 0
     assert judge(claim(direction="better"), found).verdict == FAILS
     assert judge(claim(metric="perplexity"), found).verdict == HOLDS
-    assert judge(claim(rows=["b"], against=["c"]), found).verdict == UNKNOWN
-    assert judge(claim(rows=["b"], against=["c"], direction="equal", margin=5.0), found).verdict == HOLDS
-
-
-def test_the_best_of_several_rows_counts(tmp_path: Path) -> None:
-    found = rows(tmp_path, a=0.5, b=0.6, c=0.4)
-    alone, among = judge(claim(), found), judge(claim(against=["c", "b"]), found)
-    assert alone.effect == among.effect
-    alone, among = (
-        judge(claim(metric="perplexity"), found),
-        judge(claim(metric="perplexity", against=["c", "b"]), found),
-    )
-    assert alone.effect == among.effect
+    assert judge(claim(row="b", against="c"), found).verdict == UNKNOWN
+    assert judge(claim(row="b", against="c", direction="equal", margin=5.0), found).verdict == HOLDS
 
 
 def test_seeds_widen_the_interval(tmp_path: Path) -> None:
@@ -123,29 +110,42 @@ def test_seeds_widen_the_interval(tmp_path: Path) -> None:
     assert widths[0] > 1.2 * widths[1]
 
 
-def test_rows_draw_their_seeds_apart(tmp_path: Path) -> None:
-    for seed, quality in ((1, 0.56), (2, 0.6), (3, 0.64)):  # drawn together, these would cancel
-        for name in ("a", "b"):
-            write_run(tmp_path / f"{name},seed={seed}", config(name, seed=seed), quality=quality)
+def test_a_verdict_on_single_runs_says_what_it_lacks(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", config("a"), quality=0.5)
+    for seed in (1, 2):
+        write_run(tmp_path / f"b,seed={seed}", config("b", seed=seed), quality=0.6)
     found = rows_of(read_folder(tmp_path))
     bootstrap(found)
-    effect = judge(claim(), found).effect
-    spread = found[0].figure("bleu")
-    assert effect is not None
-    assert spread is not None
-    assert spread.deviation is not None
-    assert effect.high - effect.low > 2 * spread.deviation
+    assert (judge(claim(), found).verdict, judge(claim(), found).reason) == (HOLDS, ONE_SEED)
+    assert judge(claim(), rows(tmp_path / "more", a=0.5, b=0.6)).reason == ""
 
 
 def test_missing_and_unfinished_rows_leave_a_claim_open_and_are_named(tmp_path: Path) -> None:
     found = rows(tmp_path, a=0.5, b=0.6)
-    verdict = judge(claim(against=["b", "c"]), found)
-    assert (verdict.verdict, verdict.effect, verdict.reason) == (UNKNOWN, None, "c is not among the rows")
-    extra = Run.read(tmp_path / "b,seed=4", row="b,seed=4", config=found[1].runs[0].config | {"seed": 4})
-    found = rows_of([run for row in found for run in row.runs] + [extra])
+    planned = [
+        Run.read(tmp_path / f"{name},seed=4", row=f"{name},seed=4", config=config(name, seed=4)) for name in "bc"
+    ]
+    found = rows_of([run for row in found for run in row.runs] + planned)
     bootstrap(found)
     verdict = judge(claim(), found)
-    assert (verdict.verdict, verdict.reason) == (UNKNOWN, "b is 3 done, 1 missing")
+    assert (verdict.verdict, verdict.effect, verdict.reason) == (UNKNOWN, None, "b is 3 done, 1 missing")
+    assert judge(claim(against="c"), found).reason == "c is missing"
+
+
+def test_perplexities_of_other_pieces_are_not_compared(tmp_path: Path) -> None:
+    for name, quality in (("a", 0.5), ("b", 0.6)):
+        write_run(tmp_path / name, config(name), quality=quality)
+    file = tmp_path / "b" / "translations" / "last.dev.statistics.npy"
+    array = np.load(file)
+    array[0, 11] += 1
+    np.save(file, array)
+    found = rows_of(read_folder(tmp_path))
+    bootstrap(found)
+    verdict = judge(claim(metric="perplexity"), found)
+    assert verdict.effect is None
+    assert "in different pieces" in verdict.reason
+    assert judge(claim(), found).verdict == HOLDS
+    assert list(found[1].apart) == list(found[1].p_values) == ["bleu"]
 
 
 def test_rows_without_statistics_leave_a_claim_open(tmp_path: Path) -> None:
@@ -156,28 +156,24 @@ def test_rows_without_statistics_leave_a_claim_open(tmp_path: Path) -> None:
     assert judge(claim(), found).reason == "b has no statistics"
 
 
-def test_claims_about_other_rows_are_not_put(tmp_path: Path) -> None:
-    found = rows(tmp_path, b=0.5, c=0.5)
-    assert judge_all({"x": ENTRY}, found, {"a"}) == []
-    (verdict,) = judge_all({"x": ENTRY, "y": ENTRY | {"rows": ["c"]}, "removed": None}, found, {"a"})
-    assert verdict.claim.name == "y"
+def test_claims_are_those_both_of_whose_rows_are_there() -> None:
+    claims = {"x": ENTRY, "y": ENTRY | {"row": "c"}, "removed": None}
+    asked = {
+        names: [asked.name for asked in claims_about(list(names), claims, experiments="abc")]
+        for names in ("abc", "bc", "ab", "ac", "b")
+    }
+    assert asked == {"abc": ["x", "y"], "bc": ["y"], "ab": ["x"], "ac": [], "b": []}
+    with pytest.raises(ValueError, match=r"claims.y.row must name one row"):
+        claims_about(["a", "b"], claims, experiments=[])
 
 
 def test_the_papers_claims_hold_in_the_papers_own_figures() -> None:
     experiments = {path.stem: path for path in (ROOT / "experiments").glob("*.yaml")}
+    papers = {name: yaml.safe_load(path.read_text()).get("paper") for name, path in experiments.items()}
+    found = [Row(name, [Run(Path(), name, {"paper": paper})], "last", "dev") for name, paper in papers.items()]
     for path in (ROOT / "conf" / "claims").glob("*.yaml"):
-        for name, entry in yaml.safe_load(path.read_text()).items():
-            asked = read_claim(name, entry, experiments)
-            found = [
-                Row(
-                    row,
-                    [Run(Path(), row, {"paper": yaml.safe_load(experiments[row].read_text())["paper"]})],
-                    "last",
-                    "dev",
-                )
-                for row in (*asked.rows, *asked.against)
-            ]
+        for asked in claims_about(papers, yaml.safe_load(path.read_text()), experiments=()):
             paper = judge(asked, found).paper
             assert paper is not None
-            assert decide(asked, Interval(paper, paper, paper)) == HOLDS, name
+            assert decide(asked, Interval(paper, paper, paper)) == HOLDS, asked.name
             assert "(section " in asked.text

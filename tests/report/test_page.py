@@ -52,9 +52,19 @@ def test_marginals_show_the_rows_that_differ_from_base_in_one_setting(rows: list
 def test_smaller_twins_are_plotted_as_distances_from_base(rows: list[Row]) -> None:
     for row in rows:
         row.runs[0].config["scale"] = {"name": "tiny"}
-    panel = plots(rows)[0].panels[0]
+    marginals, _, flops = plots(rows)
+    panel = marginals.panels[0]
     assert panel.y_label == "BLEU - base"
     assert [line.points[-1][1] for line in panel.lines] == [0, 0]
+    assert "paper" not in [line.name for line in flops.panels[0].lines]
+
+
+def test_a_split_is_named_where_all_rows_have_it(tmp_path: Path) -> None:
+    for name, split in (("a", "dev"), ("b", "test")):
+        write_run(tmp_path / name, config(name) | {"report": {"split": split}}, split=split)
+    found = rows_of(read_folder(tmp_path))
+    assert plots(found)[-1].panels[0].y_label == "BLEU"
+    assert plots(found[:1])[-1].panels[0].y_label == "BLEU, dev"
 
 
 def test_rows_without_results_have_no_plots(tmp_path: Path) -> None:

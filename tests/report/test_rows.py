@@ -8,7 +8,7 @@ import pytest
 from fake_runs import config, sentences, write_run
 
 from aiayn.evaluation.significance import bleu, p_value, resampled_sums
-from aiayn.report.rows import base_of, bootstrap, differences, rows_of
+from aiayn.report.rows import Row, base_of, bootstrap, differences, rows_of
 from aiayn.report.runs import Run, read_folder
 from aiayn.report.table import notes
 
@@ -120,6 +120,23 @@ def test_settings_that_are_not_the_planned_ones_show(tmp_path: Path) -> None:
     assert differences(Run.read(folder, row="x", config=config("x", training__max_steps=10))) == []
 
 
+def test_an_evaluation_of_another_checkpoint_is_not_done(tmp_path: Path) -> None:
+    made = config("x") | {"checkpoint": str(tmp_path / "old.ckpt")}
+    folder = write_run(tmp_path / "x", made, checkpoint="old")
+    (folder / "result.json").rename(folder / "evaluation.json")
+
+    def row(checkpoint: Path, **changed: int) -> Row:
+        planned = config("x", model__layers=1, **changed) | {"checkpoint": str(checkpoint)}  # it has its own layers
+        return rows_of([Run.read(folder, row="x", config=planned)])[0]
+
+    assert row(tmp_path / "old.ckpt").state == "done"
+    assert differences(row(tmp_path / "old.ckpt").runs[0]) == []
+    assert differences(row(tmp_path / "old.ckpt", inference__beam=9).runs[0]) == ["inference.beam=4"]
+    other = row(tmp_path / "new.ckpt")
+    assert (other.state, other.figure("bleu")) == ("of another checkpoint", None)
+    assert dict(notes([other], ""))["other settings"] == f"x ran with checkpoint={tmp_path / 'old.ckpt'}"
+
+
 def test_a_part_that_repeats_a_setting_is_left_out(tmp_path: Path) -> None:
     attention = {"_target_": "aiayn.model.attention.MultiHeadAttention", "heads": 8, "window": 3}
     write_run(tmp_path / "x", config("x", model__attention=attention))
@@ -139,6 +156,12 @@ def test_p_values_are_those_of_the_paired_bootstrap(tmp_path: Path) -> None:
     difference = bleu(arrays[1].sum(0)) - bleu(arrays[0].sum(0))
     assert other.p_values["bleu"] == p_value(float(difference), two - one)
     assert not base.p_values
+    assert other.apart["bleu"].value == pytest.approx(difference)
+    write_run(tmp_path / "b2", config("b", seed=2), quality=0.61)
+    base, other = rows_of(read_folder(tmp_path))
+    bootstrap([base, other])
+    assert list(other.apart) == ["bleu", "perplexity"]
+    assert not other.p_values  # it knows nothing of seeds
 
 
 @pytest.mark.parametrize(
@@ -164,4 +187,5 @@ def test_rows_that_cannot_be_compared_have_no_p_value(tmp_path: Path, spoilt: st
     rows = rows_of(read_folder(tmp_path))
     bootstrap(rows)
     assert not rows[1].p_values
+    assert not rows[1].apart
     assert rows[1].figure("bleu") is not None

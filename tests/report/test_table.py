@@ -44,7 +44,7 @@ def test_rows_of_the_paper_have_its_columns(table3: list[Row]) -> None:
     found = cells(table3)
     assert list(found) == [
         *("", "row", "state", "N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "eps_ls", "steps"),
-        *("PPL", "PPL paper", "PPL - paper", "BLEU", "BLEU paper", "BLEU - paper", "BLEU - base", "p"),
+        *("PPL", "PPL paper", "PPL - paper", "BLEU", "BLEU paper", "BLEU - paper", "BLEU - base"),
         *("params", "params paper", "runs"),
     ]
     assert found["row"] == ["table3_base", "table3_a_h1", "table3_big"]
@@ -56,12 +56,22 @@ def test_rows_of_the_paper_have_its_columns(table3: list[Row]) -> None:
     assert found["BLEU paper"] == ["25.8", "24.9", "26.4"]
     assert re.fullmatch(r"\d+\.\d\d \u00b1 \d\.\d\d", found["BLEU"][0])
     assert re.fullmatch(r"\d+\.\d\d", found["BLEU"][1])
-    assert found["BLEU"][2] == found["BLEU - paper"][2] == found["p"][2] == ""
+    assert found["BLEU"][2] == found["BLEU - paper"][2] == found["BLEU - base"][2] == ""
     ours = table3[1].figure("bleu")
     assert ours is not None
     assert float(found["BLEU - paper"][1].replace("\u2212", "-")) == pytest.approx(ours.mean - 24.9, abs=0.005)
-    assert found["BLEU - base"][1].startswith("\u2212")
-    assert found["p"] == ["", "0.001", ""]
+    value, low, high = (
+        float(text) for text in re.findall(r"[+-][\d.]+", found["BLEU - base"][1].replace("\u2212", "-"))
+    )
+    assert low < value < high < 0
+
+
+def test_single_runs_have_sacrebleus_p_too(tmp_path: Path) -> None:
+    for heads, quality in ((8, 0.5), (1, 0.4)):
+        write_run(tmp_path / str(-heads), config("x", model__heads=heads), quality=quality)
+    rows = read(tmp_path)
+    assert cells(rows)["p"] == ["0.001", ""] if rows[0].p_values else ["", "0.001"]
+    assert "one-tailed" in dict(notes(rows, ""))["p"]
 
 
 def test_other_rows_have_the_settings_that_differ(tmp_path: Path) -> None:
@@ -92,6 +102,10 @@ def test_csv_has_a_line_a_row_with_full_precision(table3: list[Row]) -> None:
     assert lines[0]["bleu_paper"] == "25.8"
     assert (lines[0]["runs"], lines[2]["done"], lines[2]["state"], lines[2]["bleu"]) == ("2", "0", "missing", "")
     assert lines[1]["h"] == "1"
+    apart = table3[1].apart["bleu"]
+    assert [float(lines[1][f"bleu_minus_base{end}"]) for end in ("", "_low", "_high")] == [
+        *(apart.value, apart.low, apart.high)
+    ]
 
 
 def test_notes_say_how_and_on_what_it_was_measured(table3: list[Row], tmp_path: Path) -> None:
@@ -105,13 +119,20 @@ def test_notes_say_how_and_on_what_it_was_measured(table3: list[Row], tmp_path: 
     assert found["devices"] == "1 x cpu, bf16-mixed"
     assert found["missing"] == "table3_big"
     assert found["failed"] == "table3_a_h4: the disk is full"
+    assert "sacreBLEU (13a): half a point" in found["BLEU paper"]
+    assert found["BLEU - base"].startswith("from table3_base, with 95 % interval")
+    assert found["BLEU - base"].endswith("; one seed: the spread of training is not in it")
+    assert "p" not in found
     assert "scale" not in found
 
 
 def test_notes_warn_of_smaller_twins_and_other_settings(tmp_path: Path) -> None:
     write_run(tmp_path / "x", config("x", paper=PAPER, training__max_steps=500) | {"scale": {"name": "tiny"}})
     planned = config("x", paper=PAPER) | {"scale": {"name": "tiny"}}
-    found = dict(notes(rows_of([Run.read(tmp_path / "x", row="x", config=planned)]), ""))
+    rows = rows_of([Run.read(tmp_path / "x", row="x", config=planned)])
+    assert "BLEU paper" in cells(rows)
+    assert "BLEU - paper" not in cells(rows)
+    found = dict(notes(rows, ""))
     assert "smaller twins" in found["scale"]
     assert found["other settings"] == "x ran with training.max_steps=500"
 

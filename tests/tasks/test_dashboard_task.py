@@ -2,18 +2,20 @@
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
+from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 from tests.conftest import ROOT, CommandLine, composed
 
-from aiayn.tasks.dashboard import claims_about, dashboard
+from aiayn.tasks.dashboard import dashboard
 
 pytest.importorskip("wandb_workspaces")
 HEADS = ROOT / "sweeps" / "wandb" / "heads.yaml"
@@ -27,16 +29,19 @@ def logged_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def in_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_a_sweep(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(HydraConfig.instance(), "cfg", OmegaConf.create({"hydra": {"mode": RunMode.MULTIRUN}}))
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        yield
 
 
 def rows(tmp_path: Path, *overrides: str) -> list[Any]:
-    names = ("table3_base", "table3_a_h1")
-    return [
-        composed("task=dashboard", f"experiment={name}", "scale=tiny", f"run_dir={tmp_path}/swept/{name}", *overrides)
-        for name in names
-    ]
+    made = []
+    for name in ("table3_base", "table3_a_h1"):
+        choices = ("task=dashboard", f"experiment={name}", "scale=tiny", f"run_dir={tmp_path}/swept/{name}")
+        made.append(compose("config", overrides=[*choices, *overrides]))
+        OmegaConf.resolve(made[-1])
+    return made
 
 
 def test_without_a_login_both_are_written_beside_the_sweep(
@@ -92,13 +97,9 @@ def test_another_logger_names_no_project(tmp_path: Path, in_a_sweep: None) -> No
         dashboard(row)
 
 
-def test_claims_are_those_about_the_rows() -> None:
-    claims = {
-        "one": {"text": "A", "rows": ["x", "y"], "against": ["z"]},
-        "two": {"text": "B", "rows": ["x"], "against": ["elsewhere"]},
-        "left_out": None,
-    }
-    assert claims_about({"w", "x", "y", "z"}, claims) == ["A"]
+def test_a_malformed_claim_is_refused_as_in_a_report(tmp_path: Path, in_a_sweep: None) -> None:
+    with pytest.raises(ValueError, match=r"claims\.mine\.row is missing"):
+        dashboard(*rows(tmp_path, "+claims.mine={text: x}"))
 
 
 def test_an_agent_of_the_wandb_sweep_calls_a_run_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

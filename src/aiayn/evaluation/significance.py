@@ -16,6 +16,14 @@ RESAMPLES = 1000  # sacreBLEU's default, as is the seed
 SEED = 12345
 BLEU_COLUMNS = 10  # correct 1- to 4-grams, total 1- to 4-grams, length of hypothesis and reference
 COLUMNS = 12  # and the reference's summed negative log-likelihood (nats), and its pieces with EOS
+# 97.5 % quantiles of Student's t with 1 to 30 degrees of freedom, and of the normal distribution: NIST/SEMATECH
+# e-Handbook of Statistical Methods, section 1.3.6.7.2.
+STUDENT = [
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+]
+NORMAL = 1.960
 
 
 def statistics(hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
@@ -92,6 +100,8 @@ def resampled_sums(systems: Sequence[np.ndarray]) -> np.ndarray:
 def p_value(difference: float, resampled: np.ndarray) -> float:
     """The chance of such a difference between systems of equal quality, as sacreBLEU's paired bootstrap counts it.
 
+    It is one-tailed, and of sentences alone: to train again changes the difference too.
+
     Systems without any difference have 1; sacreBLEU has 1/1001 for them, which reads as if they differed for certain.
 
     Args:
@@ -107,24 +117,33 @@ def p_value(difference: float, resampled: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class Interval:
-    """An observed value and its 95 % bootstrap interval."""
+    """An observed value and its 95 % confidence interval."""
 
     value: float
     low: float
     high: float
 
 
-def interval(value: float, resampled: np.ndarray) -> Interval:
-    """The middle 95 % of `resampled`, `(resamples,)`, around an observed value."""
-    low, high = np.quantile(resampled, [0.025, 0.975])
-    return Interval(value, float(low), float(high))
+def difference(figures: Sequence[np.ndarray], resampled: Sequence[np.ndarray]) -> Interval:
+    """The first system's figure minus the second's, means over seeds, with its interval.
 
+    Sentences add the variance of the resamples of the difference; seeds, where both systems have several, that of each
+    system's mean, with Welch's degrees of freedom (Welch 1947, Satterthwaite 1946). With a single seed the spread of
+    training is unknown and not in the interval.
 
-def over_seeds(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Means over seeds that are resampled too: `(runs, resamples)` to `(resamples,)`.
-
-    With few seeds such means vary less than those of new seeds would.
+    Args:
+        figures: Of each of the two, on all sentences, `(seeds,)`.
+        resampled: Of each of the two, the same resamples, `(seeds, resamples)`.
     """
-    runs, resamples = values.shape
-    drawn = rng.integers(runs, size=(runs, resamples))
-    return np.take_along_axis(values, drawn, axis=0).mean(0)
+    value = float(figures[0].mean() - figures[1].mean())
+    variance = float(np.var(resampled[0].mean(0) - resampled[1].mean(0), ddof=1))
+    quantile, uncertain = NORMAL, 0.0
+    if min(map(len, figures)) > 1:
+        for seeds in figures:
+            of_mean = float(np.var(seeds, ddof=1)) / len(seeds)
+            variance += of_mean
+            uncertain += of_mean**2 / (len(seeds) - 1)
+    if uncertain and (freedom := int(variance**2 / uncertain + 1e-9)) <= len(STUDENT):
+        quantile = STUDENT[freedom - 1]
+    half = quantile * variance**0.5
+    return Interval(value, value - half, value + half)

@@ -1,14 +1,12 @@
 """What the paper claims of its rows, put to these runs: an effect, its interval, and a verdict."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any
 
-import numpy as np
-
-from aiayn.evaluation.significance import SEED, Interval, interval, over_seeds
-from aiayn.report.rows import METRICS, Row, comparable
+from aiayn.evaluation.significance import Interval
+from aiayn.report.rows import METRICS, ONE_SEED, Row, comparable
 
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "cannot be told from these runs"
 DIRECTIONS = ("worse", "better", "equal")
@@ -16,20 +14,23 @@ DIRECTIONS = ("worse", "better", "equal")
 
 @dataclass(frozen=True)
 class Claim:
-    """The metric of `rows` against that of `against`; where several are named, the best of them counts.
+    """The metric of one row against that of another one, both named before anything is measured.
+
+    The best of several rows would be chosen by the very figures that are compared: of equal rows, one is then "worse
+    than the best of four" far too often.
 
     Attributes:
         name: Its key in the YAML.
         text: In words, with the paper's section.
         metric: `bleu` or `perplexity`.
-        direction: `worse`, `better` or `equal`, of `rows`.
+        direction: `worse`, `better` or `equal`, of `row`.
         margin: For equal: the difference that does not matter yet, in the metric's units.
     """
 
     name: str
     text: str
-    rows: tuple[str, ...]
-    against: tuple[str, ...]
+    row: str
+    against: str
     metric: str
     direction: str
     margin: float | None = None
@@ -40,9 +41,9 @@ class Verdict:
     """What the runs say of a claim.
 
     Attributes:
-        effect: Metric of the claim's rows minus that of the others; None when it cannot be measured.
+        effect: Metric of the claim's row minus that of the other; None when it cannot be measured.
         verdict: HOLDS, FAILS or UNKNOWN.
-        reason: Why it cannot be measured; else empty.
+        reason: Why it cannot be measured, or what the interval lacks; else empty.
         paper: The effect in the paper's own figures; None when it has none.
     """
 
@@ -65,26 +66,22 @@ def read_claim(name: str, entry: Any, known: Collection[str]) -> Claim:
         ValueError: with the key, the value and what it may be.
     """
     if not isinstance(entry, Mapping):
-        raise ValueError(f"claims.{name} must have text, rows, against, metric and direction, got {entry!r}.")
+        raise ValueError(f"claims.{name} must have text, row, against, metric and direction, got {entry!r}.")
     keys = [field.name for field in fields(Claim) if field.name != "name"]
     for key in entry:
         if key not in keys:
             raise ValueError(f"claims.{name}.{key} is no key of a claim; there are {', '.join(keys)}.")
     for key in keys[:-1]:
-        if entry.get(key) in (None, "", []):
+        if entry.get(key) in (None, ""):
             raise ValueError(f"claims.{name}.{key} is missing; a claim has {', '.join(keys[:-1])}.")
-    sides = {side: (entry[side],) if isinstance(entry[side], str) else entry[side] for side in ("rows", "against")}
-    for side, named in sides.items():
-        if not isinstance(named, list | tuple):
-            raise ValueError(f"claims.{name}.{side} must be a list of rows, got {named!r}.")
-        for row in named:
-            if row not in known:
-                raise ValueError(
-                    f"claims.{name}.{side} names {row!r}, which is neither a row of this report nor an experiment; "
-                    f"there are {', '.join(get_close_matches(str(row), known, n=5, cutoff=0))}, among others."
-                )
-    if both := set(sides["rows"]) & set(sides["against"]):
-        raise ValueError(f"claims.{name} compares {min(both)} with itself; name it in rows or in against.")
+    for side in ("row", "against"):
+        if entry[side] not in list(known):
+            raise ValueError(
+                f"claims.{name}.{side} must name one row of this report, or one experiment, got {entry[side]!r}; "
+                f"there are {', '.join(get_close_matches(str(entry[side]), known, n=5, cutoff=0))}, among others."
+            )
+    if entry["row"] == entry["against"]:
+        raise ValueError(f"claims.{name} compares {entry['row']} with itself; name another row in against.")
     for key, choices in (("metric", tuple(METRICS)), ("direction", DIRECTIONS)):
         if entry[key] not in choices:
             raise ValueError(f"claims.{name}.{key} must be one of {', '.join(choices)}, got {entry[key]!r}.")
@@ -93,39 +90,42 @@ def read_claim(name: str, entry: Any, known: Collection[str]) -> Claim:
         raise ValueError(
             f"claims.{name}.margin must be a number above 0 with direction=equal, and absent otherwise, got {margin}."
         )
-    values = {key: str(entry[key]) for key in ("text", "metric", "direction")}
-    return Claim(name, rows=tuple(sides["rows"]), against=tuple(sides["against"]), margin=margin, **values)
+    values = {key: str(entry[key]) for key in ("text", "row", "against", "metric", "direction")}
+    return Claim(name, margin=margin, **values)
+
+
+def claims_about(rows: Collection[str], claims: Mapping[str, Any], *, experiments: Collection[str]) -> list[Claim]:
+    """The claims both of whose rows are among these.
+
+    Args:
+        rows: Names of a sweep's rows, also of those that have not run, or of a folder's.
+        claims: As in the YAML, by name; None for one that was taken out.
+        experiments: Names of rows that might be in other sweeps.
+
+    Raises:
+        ValueError: if a claim is malformed.
+    """
+    known = {*rows, *experiments}
+    read = [read_claim(name, entry, known) for name, entry in claims.items() if entry is not None]
+    return [claim for claim in read if {claim.row, claim.against} <= set(rows)]
 
 
 def judge(claim: Claim, rows: Sequence[Row]) -> Verdict:
-    """Put a claim to the runs; the rows' `samples` must have been filled."""
+    """Put a claim to the rows, among which both of its own are; their `samples` must have been filled."""
     by_name = {row.name: row for row in rows}
-    best = np.max if claim.metric == "bleu" else np.min
-    named = [*claim.rows, *claim.against]
-    paper = paper_effect(claim, by_name, best)
-    reasons = [
-        f"{name} is {'not among the rows' if name not in by_name else by_name[name].unfinished}"
-        for name in named
-        if name not in by_name or by_name[name].unfinished
-    ]
+    row, other = both = by_name[claim.row], by_name[claim.against]
+    papers = [one.paper(claim.metric) for one in both]
+    paper = None if papers[0] is None or papers[1] is None else papers[0] - papers[1]
+    reasons = [f"{one.name} is {one.unfinished}" for one in both if one.unfinished]
     if not reasons:
-        reasons = [f"{name} has no statistics" for name in named if not by_name[name].statistics]
-    if not reasons and not comparable([by_name[name] for name in named]):
-        reasons = ["the rows were measured on different sentences"]
+        reasons = [f"{one.name} has no statistics" for one in both if not one.statistics]
+    if not reasons and not comparable(row, other, claim.metric):
+        reasons = ["the rows were measured on different sentences, or in different pieces"]
     if reasons:
         return Verdict(claim, None, UNKNOWN, "; ".join(reasons), paper)
-    observed = {name: by_name[name].observed(claim.metric) for name in named}
-    samples = {  # each row draws its seeds apart from the others, but the same ones for every claim
-        name: over_seeds(by_name[name].samples[claim.metric], np.random.default_rng([SEED, rows.index(by_name[name])]))
-        for name in named
-    }
-
-    def effect(values: Mapping[str, Any]) -> Any:
-        mine, theirs = ([values[name] for name in side] for side in (claim.rows, claim.against))
-        return best(mine, axis=0) - best(theirs, axis=0)
-
-    found = interval(float(effect(observed)), effect(samples))
-    return Verdict(claim, found, decide(claim, found), paper=paper)
+    effect = row.minus(other, claim.metric)
+    single = min(len(row.done), len(other.done)) == 1
+    return Verdict(claim, effect, decide(claim, effect), ONE_SEED if single else "", paper)
 
 
 def decide(claim: Claim, effect: Interval) -> str:
@@ -138,26 +138,3 @@ def decide(claim: Claim, effect: Interval) -> str:
     claimed_above = (claim.direction == "better") == (claim.metric == "bleu")
     low, high = (effect.low, effect.high) if claimed_above else (-effect.high, -effect.low)
     return HOLDS if low > 0 else FAILS if high < 0 else UNKNOWN
-
-
-def paper_effect(claim: Claim, rows: Mapping[str, Row], best: Callable[..., Any]) -> float | None:
-    """The effect in the paper's own figures; None unless it has all of them."""
-    sides = claim.rows, claim.against
-    figures = [[rows[name].paper(claim.metric) if name in rows else None for name in side] for side in sides]
-    return None if None in figures[0] + figures[1] else float(best(figures[0]) - best(figures[1]))
-
-
-def judge_all(claims: Mapping[str, Any], rows: Sequence[Row], experiments: Collection[str]) -> list[Verdict]:
-    """Put every claim that is about one of these rows to the runs.
-
-    Args:
-        claims: As in the YAML, by name.
-        rows: Of the report.
-        experiments: Names of rows that might have been run, but are not in this report.
-
-    Raises:
-        ValueError: if a claim is malformed.
-    """
-    present = {row.name for row in rows}
-    read = [read_claim(name, entry, present | set(experiments)) for name, entry in claims.items() if entry is not None]
-    return [judge(claim, rows) for claim in read if present & set(claim.rows)]

@@ -13,13 +13,10 @@ import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 from wandb_workspaces import expr
 
+from aiayn.report.rows import SETTINGS
 from aiayn.report.runs import Run
 
 STEP = "trainer/global_step"  # W&B's own step starts again when a run is resumed offline
-SETTINGS = (  # what Table 3 varies
-    *("model.layers", "model.d_model", "model.d_ff", "model.heads", "model.d_k"),
-    *("model.dropout", "training.label_smoothing"),
-)
 
 
 def measured(runs: Sequence[Run]) -> tuple[str, str]:
@@ -51,7 +48,7 @@ def sections(runs: Sequence[Run]) -> dict[str, list[Any]]:
             wr.ParallelCoordinatesPlot(
                 title="From the settings to BLEU",
                 columns=[
-                    *(wr.ParallelCoordinatesPlotColumn(wr.Config(key), key.split(".")[1]) for key in SETTINGS),
+                    *(wr.ParallelCoordinatesPlotColumn(wr.Config(key), name) for name, key in SETTINGS.items()),
                     wr.ParallelCoordinatesPlotColumn(wr.SummaryMetric(bleu), "BLEU"),
                 ],
                 layout=wr.Layout(w=24, h=9),

@@ -12,7 +12,7 @@ from typing import Any
 
 from aiayn.report.claims import FAILS, HOLDS, Verdict
 from aiayn.report.plots import Line, Panel, Plot, tidy
-from aiayn.report.rows import Row, devices, measured, state_of
+from aiayn.report.rows import Row, devices, measured
 from aiayn.report.runs import Run
 from aiayn.report.table import VERDICT_HEADS, Notes, breaks, cells, columns, setting, verdict_cells
 
@@ -160,7 +160,7 @@ def html_table(
     kinds = [" ".join(["text"] * (number in text) + ["long"] * (number in long)) for number in range(len(heads))]
 
     def cell(kind: str, content: str) -> str:
-        verdict = "holds" if content == HOLDS else "fails" if content == FAILS else ""
+        verdict = "holds" if content.startswith(HOLDS) else "fails" if content.startswith(FAILS) else ""
         classes = f"{kind} {verdict}".strip()
         return f'<td class="{classes}">{escape(content)}</td>' if classes else f"<td>{escape(content)}</td>"
 
@@ -186,12 +186,12 @@ def run_cells(row: Row, run: Run) -> list[str]:
     def number(value: Any, form: str) -> str:
         return format(value, form) if isinstance(value, int | float) else ""
 
-    said = state_of(run)
+    state = run.state
     command = " ".join(["python", *map(shlex.quote, map(str, result.get("command") or []))]) if result else ""
     return [
         row.name,
         str(run.config.get("seed", "")),
-        said.state,
+        state,
         number(result.get("steps"), ""),
         number(run.score(*place, "perplexity"), ".2f"),
         number(run.score(*place, "bleu"), ".2f"),
@@ -199,7 +199,7 @@ def run_cells(row: Row, run: Run) -> list[str]:
         number(result.get("training_seconds"), ".0f"),
         devices(run),
         str(result.get("git_commit") or "")[:10],
-        said.error or command,
+        (run.error if state == "failed" else "") or command,
     ]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aiayn.report.rows import SETTINGS, Row, base_of
+from aiayn.report.rows import SETTINGS, Row, base_of, measured
 from aiayn.report.table import has_paper, is_default_width, is_scaled, setting, shown_settings
 
 SCORES = {"bleu": "BLEU", "perplexity": "perplexity"}
@@ -83,7 +83,7 @@ def marginals(rows: Sequence[Row]) -> Plot:
         values = [row.settings.get(key) for row in along]
         if len(along) > 1 and all(isinstance(value, int | float) for value in values):
             axes[name] = sorted(along, key=lambda row: row.settings[keys[name]])
-    relative = has_paper(rows) and any(is_scaled(row) for row in rows)  # twins share no scale with the paper's rows
+    relative = has_paper(rows) and is_scaled(rows)  # twins share no scale with the paper's rows
     panels = []
     for score, label in SCORES.items():
         zero = base.figure(score)
@@ -143,7 +143,10 @@ def learning_curves(rows: Sequence[Row]) -> Plot:
 
 
 def bleu_over_flops(rows: Sequence[Row]) -> Plot:
-    """BLEU over the floating-point operations of training; the paper's where it has both (Table 2)."""
+    """BLEU over the floating-point operations of training; the paper's where it has both (Table 2).
+
+    Smaller twins cost and score something else, so the paper's points are not beside theirs.
+    """
     lines = []
     for number, row in enumerate(rows):
         flops, bleu = row.figure("flops"), row.figure("bleu")
@@ -155,9 +158,10 @@ def bleu_over_flops(rows: Sequence[Row]) -> Plot:
         theirs, score = row.paper("flops"), row.paper("bleu")
         if theirs and score:
             papers.append((theirs, score, row.name, None))
-    if papers and lines:
+    if papers and lines and not is_scaled(rows):
         lines.append(Line("paper", papers, "#888888", connected=False))
-    label = f"BLEU, {rows[0].split}"
+    splits = {measured(run, row)[1] for row in rows for run in row.done}
+    label = f"BLEU, {splits.pop()}" if len(splits) == 1 else "BLEU"
     panels = [Panel("training FLOPs", label, lines, logarithmic=True)] if lines else []
     return Plot("bleu_over_flops", "What a row's training costs, and what it scores", panels)
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from aiayn.evaluation import significance
 from aiayn.report.runs import Run
-from aiayn.report.sweep import CONSOLE, last_line
 
 METRICS = {"bleu": significance.bleu, "perplexity": significance.perplexity}
 PARTS = ("name", "checkpoint", "model", "data", "training", "inference")  # of a config: what makes another row ...
@@ -32,6 +31,7 @@ SETTINGS = {
     "steps": "training.max_steps",
 }
 TABLE_3 = re.compile(r"table3_(base|[a-e]|big)(?:_|$)")
+ONE_SEED = "one seed: the spread of training is not in it"
 GROUPS = ("base", "a", "b", "c", "d", "e", "big")
 
 
@@ -54,7 +54,8 @@ class Row:
         checkpoint: Whose figures count: `last`, `best` or `averaged`.
         split: Which figures count: `dev` or `test`.
         samples: Of every done run, each metric on every resample of the sentences, `(runs, resamples)`.
-        p_values: Of the difference from base, for each metric; none where the two cannot be compared.
+        apart: The distance from base, for each metric; none where the two cannot be compared.
+        p_values: Of that distance, where it is one of two single runs.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Row:
     checkpoint: str
     split: str
     samples: dict[str, np.ndarray] = field(default_factory=dict)
+    apart: dict[str, significance.Interval] = field(default_factory=dict)
     p_values: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -88,7 +90,7 @@ class Row:
     @cached_property
     def unfinished(self) -> str:
         """What keeps the row from being complete, `2 done, 1 running`; empty when nothing does."""
-        states = Counter(state_of(run).state for run in self.runs)
+        states = Counter(run.state for run in self.runs)
         if len(states) == 1:
             return "" if "done" in states else next(iter(states))
         return ", ".join(f"{count} {state}" for state, count in states.most_common())
@@ -132,26 +134,15 @@ class Row:
             found.append(array)
         return found if found and all(same_sentences(found[0], array) for array in found) else None
 
-    def observed(self, metric: str) -> float:
-        """Mean over the runs of a metric on all sentences, from the statistics."""
+    def observed(self, metric: str) -> np.ndarray:
+        """A metric on all sentences, from the statistics, `(runs,)`."""
         assert self.statistics
-        return float(np.mean([METRICS[metric](array.sum(0)) for array in self.statistics]))
+        return np.array([METRICS[metric](array.sum(0)) for array in self.statistics])
 
-
-@dataclass(frozen=True)
-class State:
-    """Of a run, in a word, and why it failed."""
-
-    state: str
-    error: str = ""
-
-
-def state_of(run: Run) -> State:
-    """What a run does, or how it ended; one that failed before it could write has told the console only."""
-    said = last_line(run.folder / CONSOLE) or ""
-    if run.state == "missing" and said.startswith("error: "):
-        return State("failed", said.removeprefix("error: "))
-    return State(run.state, str(run.result.get("error") or said) if run.state == "failed" else "")
+    def minus(self, other: "Row", metric: str) -> significance.Interval:
+        """How far the two are apart; they must be comparable, and their `samples` filled."""
+        both = self, other
+        return significance.difference([row.observed(metric) for row in both], [row.samples[metric] for row in both])
 
 
 def devices(run: Run) -> str:
@@ -199,11 +190,15 @@ def leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def differences(run: Run) -> list[str]:
-    """Where a finished run's own settings are not those that are planned for its folder: `training.max_steps=10`."""
+    """Where a finished run's own settings are not those that are planned for its folder: `training.max_steps=10`.
+
+    An evaluation has the model, the data and the training of its checkpoint, whatever is planned.
+    """
     planned, actual = dict(leaves(run.config)), dict(leaves(run.result.get("config") or {}))
-    if run.config.get("checkpoint") is not None or not actual:  # an evaluation has the settings of its checkpoint
-        return []
-    keys = (key for key in planned if key.startswith(("model.", "data.", "training.")) and key in actual)
+    if run.state == "of another checkpoint":
+        return [f"checkpoint={actual.get('checkpoint')}"]
+    parts = ("inference.",) if run.config.get("checkpoint") else ("model.", "data.", "training.")
+    keys = (key for key in planned if key.startswith(parts) and key in actual)
     return [f"{key}={actual[key]}" for key in keys if actual[key] != planned[key]]
 
 
@@ -265,9 +260,9 @@ def base_of(rows: Sequence[Row]) -> Row:
 
 
 def bootstrap(rows: Sequence[Row]) -> None:
-    """Fill `samples` and `p_values` of the rows, from the statistics that their runs left; all see the same resamples.
+    """Fill `samples`, `apart` and `p_values` of the rows from the statistics that their runs left.
 
-    With several seeds the test is of the rows' means, for which the sentences are resampled, not the seeds.
+    All see the same resamples.
     """
     by_length: dict[int, list[Row]] = {}
     for row in rows:
@@ -280,17 +275,16 @@ def bootstrap(rows: Sequence[Row]) -> None:
             row.samples = {metric: function(of_row) for metric, function in METRICS.items()}
     base = base_of(rows)
     for row in rows:
-        if row is not base and comparable([row, base]):
-            row.p_values = {
-                metric: significance.p_value(
-                    row.observed(metric) - base.observed(metric),
-                    row.samples[metric].mean(0) - base.samples[metric].mean(0),
-                )
-                for metric in METRICS
-            }
+        for metric in METRICS if row is not base else ():
+            if comparable(row, base, metric):
+                row.apart[metric] = row.minus(base, metric)
+                if len(row.done) == len(base.done) == 1:
+                    resampled = row.samples[metric][0] - base.samples[metric][0]
+                    row.p_values[metric] = significance.p_value(row.apart[metric].value, resampled)
 
 
-def comparable(rows: Sequence[Row]) -> bool:
-    """Whether all rows have statistics, of the same sentences."""
-    found = [row.statistics[0] if row.statistics else None for row in rows]
-    return all(one is not None and found[0] is not None and same_sentences(found[0], one) for one in found)
+def comparable(row: Row, other: Row, metric: str) -> bool:
+    """Whether both have statistics of the same sentences; for perplexities, cut into as many pieces."""
+    if not row.statistics or not other.statistics or not same_sentences(row.statistics[0], other.statistics[0]):
+        return False
+    return metric != "perplexity" or np.array_equal(row.statistics[0][:, 11], other.statistics[0][:, 11])

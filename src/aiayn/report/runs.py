@@ -14,7 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from omegaconf import OmegaConf
 
-State = Literal["missing", "running", "stopped", "failed", "done"]
+State = Literal["missing", "running", "stopped", "failed", "done", "of another checkpoint"]
+CONSOLE = "console.log"  # beside a run's own log: all that its processes print, tracebacks too
 
 
 @dataclass
@@ -44,13 +45,27 @@ class Run:
 
     @property
     def state(self) -> State:
-        """Done and failed say the run's own words; running and stopped, whether a process holds its lock."""
-        if not self.result:
-            return "running" if self._is_locked() else "missing"
+        """Done and failed say the run's own words; running and stopped, whether a process holds its lock.
+
+        A run that failed before it could write has told its console only; and an evaluation of another checkpoint than
+        the planned one is not done.
+        """
         if self._is_locked():
             return "running"
+        if not self.result:
+            return "failed" if (last_line(self.folder / CONSOLE) or "").startswith("error: ") else "missing"
         status = self.result.get("status")
-        return status if status in ("done", "failed") else "stopped"
+        if status != "done":
+            return "failed" if status == "failed" else "stopped"
+        planned, evaluated = self.config.get("checkpoint"), (self.result.get("config") or {}).get("checkpoint")
+        same = not planned or Path(planned).absolute() == Path(str(evaluated)).absolute()
+        return "done" if same else "of another checkpoint"
+
+    @property
+    def error(self) -> str:
+        """Why a run failed: as its result says, or the last line on its console; empty when neither says a thing."""
+        recorded = self.result.get("error") if self.result.get("status") == "failed" else None
+        return str(recorded or last_line(self.folder / CONSOLE) or "").removeprefix("error: ")
 
     def _is_locked(self) -> bool:
         with suppress(OSError), (self.folder / ".lock").open() as lock:
@@ -90,6 +105,15 @@ class Run:
             value = value.get(key) if isinstance(value, dict) else None
         value = value.get("value") if isinstance(value, dict) else value
         return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def last_line(file: Path) -> str | None:
+    """The last line of a file that says something; None if there is none."""
+    with suppress(OSError), file.open("rb") as text:
+        text.seek(max(0, file.stat().st_size - 10_000))
+        lines = [line.strip() for line in text.read().decode(errors="replace").splitlines()]
+        return next((line for line in reversed(lines) if line), None)
+    return None
 
 
 def read_rows(rows: Iterable[Any]) -> list[Run]:

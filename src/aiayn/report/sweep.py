@@ -18,16 +18,15 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from aiayn.report.runs import Run
+from aiayn.report.runs import CONSOLE, Run
 
-CONSOLE = "console.log"  # beside a run's own log: all that its processes print, tracebacks too
 LOCK = ".sweep.lock"  # names the process that sweeps in this folder, and is locked as long as it does
 STYLES = {"done": "green", "running": "cyan", "failed": "red"}
 
 
 @dataclass
-class Row:
-    """A row of a sweep.
+class Progress:
+    """How far a row of a sweep is.
 
     Attributes:
         run: Its folder.
@@ -42,11 +41,9 @@ class Row:
     started: float = 0.0
 
     @classmethod
-    def of(cls, run: Run) -> "Row":
-        """What the folder alone tells. A run that ended before it could write has told the console only."""
+    def of(cls, run: Run) -> "Progress":
+        """What the folder alone tells."""
         row = cls(run, run.state)
-        if row.state == "missing" and (last_line(run.folder / CONSOLE) or "").startswith("error: "):
-            row.state = "failed"
         if row.state == "running":
             with suppress(OSError):
                 row.seconds = time.time() - began(run)
@@ -90,24 +87,10 @@ class Row:
             duration(self.seconds),
         )
 
-    def error(self) -> str | None:
-        """The last line of what a failed row said."""
-        recorded = self.run.result.get("error") if self.run.result.get("status") == "failed" else None
-        return recorded or last_line(self.run.folder / CONSOLE)
-
 
 def duration(seconds: float | None) -> str:
     """`1:02:03`."""
     return "" if seconds is None else str(timedelta(seconds=round(seconds)))
-
-
-def last_line(file: Path) -> str | None:
-    """The last line of a file that says something; None if there is none."""
-    with suppress(OSError), file.open("rb") as text:
-        text.seek(max(0, file.stat().st_size - 10_000))
-        lines = [line.strip() for line in text.read().decode(errors="replace").splitlines()]
-        return next((line for line in reversed(lines) if line), None)
-    return None
 
 
 def last_step(run: Run) -> int | None:
@@ -140,7 +123,7 @@ def first_step(file: Path) -> int:
         return int(next(lines).split(",")[column])
 
 
-def table(rows: Sequence[Row], *, most: int | None = None) -> Table:
+def table(rows: Sequence[Progress], *, most: int | None = None) -> Table:
     """The rows, or the `most` of them around the first that runs where there are more."""
     counts = Counter(row.state.split(" (")[0] for row in rows)
     shown = Table(title="Sweep", caption=", ".join(f"{count} {state}" for state, count in counts.items()))
@@ -156,19 +139,19 @@ def table(rows: Sequence[Row], *, most: int | None = None) -> Table:
     return shown
 
 
-def show(rows: Sequence[Row]) -> None:
+def show(rows: Sequence[Progress]) -> None:
     """Print the table, and below it why rows failed."""
     console = Console()
     console.print(table(rows))
     for row in rows:
         if row.state.startswith("failed"):
             file = row.run.folder / CONSOLE
-            said = f"{row.run.row} {row.state}: {row.error()}{f'; see {file}' if file.exists() else ''}"
+            said = f"{row.run.row} {row.state}: {row.run.error}{f'; see {file}' if file.exists() else ''}"
             console.print(Text(said), soft_wrap=True)
 
 
 @contextmanager
-def live(rows: Sequence[Row]) -> Iterator[Callable[[], None]]:
+def live(rows: Sequence[Progress]) -> Iterator[Callable[[], None]]:
     """Keep the table on the terminal, as many rows as there is room for; what is given brings it up to date."""
     with Live(auto_refresh=False, transient=True) as screen:
 

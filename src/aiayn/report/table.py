@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
+from aiayn.evaluation.significance import Interval
 from aiayn.report.claims import Verdict
-from aiayn.report.rows import METRICS, SETTINGS, Figure, Row, base_of, devices, differences, measured, state_of
+from aiayn.report.rows import METRICS, ONE_SEED, SETTINGS, Figure, Row, base_of, devices, differences, measured
 from aiayn.report.runs import Run
 
 if TYPE_CHECKING:
@@ -18,9 +19,14 @@ if TYPE_CHECKING:
 PLUS_MINUS, MINUS = "\u00b1", "\u2212"
 VERDICT_HEADS = ["claim", "effect, 95 % interval", "paper", "verdict"]
 PAPER = ("perplexity", "bleu", "parameters", "flops")  # of which it has figures
+APART = "with 95 % interval, over sentences (bootstrap, 1000 resamples) and, where there are several, seeds (Welch's t)"
 P_VALUES = (
-    "chance of such a distance in BLEU from {} (base) if both were equally good: sacreBLEU's paired bootstrap, "
-    "1000 resamples; with several seeds of their means, for which the sentences are resampled and not the seeds"
+    "sacreBLEU's paired bootstrap of BLEU against base, of single runs: one-tailed, over sentences and not over seeds, "
+    "not corrected for the number of rows"
+)
+PAPER_BLEU = (
+    "counted by tensor2tensor's script (tokenised, compounds split), ours by sacreBLEU (13a): half a point or more may "
+    "lie between them for that alone"
 )
 SCALED = (
     "smaller twins of the paper's rows, on other data: compare the order of rows, not the figures themselves; "
@@ -87,11 +93,11 @@ def columns(rows: Sequence[Row]) -> list[Column]:
         found.append(Column(name, [setting(value) for value in values], of_text=not detail, detail=detail))
     found += compared("PPL", rows, "perplexity", digits=2)
     found += compared("BLEU", rows, "bleu", digits=1)
-    base = base_of(rows)
+    if any(row.apart for row in rows):
+        found.append(Column("BLEU - base", [with_interval(row.apart.get("bleu")) for row in rows]))
     if any(row.p_values for row in rows):
-        apart = [difference(row.figure("bleu"), base.figure("bleu")) if row.p_values else "" for row in rows]
-        found.append(Column("BLEU - base", apart))
-        found.append(Column("p", [f"{row.p_values['bleu']:.3f}" if row.p_values else "" for row in rows]))
+        p_values = [row.p_values.get("bleu") for row in rows]
+        found.append(Column("p", ["" if value is None else f"{value:.3f}" for value in p_values], detail=True))
     parameters = [(row.figure("parameters"), row.paper("parameters")) for row in rows]
     found.append(Column("params", [f"{ours.mean / 1e6:.3g}" if ours else "" for ours, _ in parameters], detail=True))
     if any(paper for _, paper in parameters):
@@ -108,7 +114,7 @@ def compared(name: str, rows: Sequence[Row], key: str, *, digits: int) -> list[C
     found = [Column(name, [with_spread(figure) for figure in figures])]
     if any(paper is not None for paper in papers):
         found.append(Column(f"{name} paper", ["" if paper is None else f"{paper:.{digits}f}" for paper in papers]))
-        if any(figures):
+        if any(figures) and not is_scaled(rows):
             apart = [difference(*pair) for pair in zip(figures, papers, strict=True)]
             found.append(Column(f"{name} - paper", apart, detail=True))
     return found
@@ -122,12 +128,14 @@ def with_spread(figure: Figure | None) -> str:
     return f"{figure.mean:.2f}{spread}"
 
 
-def difference(ours: Figure | None, theirs: Figure | float | None) -> str:
-    """How far a figure is from another one, with its sign; empty when one is not there."""
-    if ours is None or theirs is None:
-        return ""
-    other = theirs.mean if isinstance(theirs, Figure) else theirs
-    return f"{ours.mean - other:+.2f}".replace("-", MINUS)
+def difference(ours: Figure | None, paper: float | None) -> str:
+    """How far a figure is from the paper's, with its sign; empty when one is not there."""
+    return "" if ours is None or paper is None else f"{ours.mean - paper:+.2f}".replace("-", MINUS)
+
+
+def with_interval(found: Interval | None) -> str:
+    """A difference, and its interval in brackets."""
+    return "" if found is None else f"{found.value:+.2f} [{found.low:+.2f}, {found.high:+.2f}]".replace("-", MINUS)
 
 
 def shown_settings(rows: Sequence[Row]) -> dict[str, str]:
@@ -179,6 +187,10 @@ def notes(rows: Sequence[Row], command: str) -> Notes:
     def each(values: Iterable[str]) -> str:
         return "; ".join(dict.fromkeys(value for value in values if value))
 
+    base = base_of(rows)
+    apart = f"from {base.name}, {APART}" if any(row.apart for row in rows) else ""
+    if any(row.apart and min(len(row.done), len(base.done)) == 1 for row in rows):
+        apart += f"; {ONE_SEED}"
     signatures = [run.signature(*measured(run, row), "bleu") for row, run in runs]
     found = [
         ("command", command),
@@ -186,17 +198,19 @@ def notes(rows: Sequence[Row], command: str) -> Notes:
         ("BLEU", each(signatures)),
         ("PPL", "of the references, per target piece with EOS, without label smoothing"),
         ("\u00b1", "standard deviation over seeds" if any(len(row.done) > 1 for row in rows) else ""),
-        ("p", P_VALUES.format(base_of(rows).name) if any(row.p_values for row in rows) else ""),
-        ("scale", SCALED if any(is_scaled(row) for row in rows) and has_paper(rows) else ""),
+        ("BLEU paper", PAPER_BLEU if any(row.paper("bleu") is not None for row in rows) else ""),
+        ("BLEU - base", apart),
+        ("p", P_VALUES if any(row.p_values for row in rows) else ""),
+        ("scale", SCALED if is_scaled(rows) and has_paper(rows) else ""),
         ("commit", each(str(run.result.get("git_commit") or "") for _, run in runs)),
         ("devices", each(devices(run) for _, run in runs)),
     ]
     for _, run in runs:
-        said, other = state_of(run), differences(run)
-        if said.state != "done":
-            found.append((said.state, f"{run.row}{f': {said.error}' if said.error else ''}"))
-        elif other:
+        state, other = run.state, differences(run)
+        if state in ("done", "of another checkpoint") and other:
             found.append(("other settings", f"{run.row} ran with {', '.join(other[:3])}{', ...' if other[3:] else ''}"))
+        elif state != "done":
+            found.append((state, f"{run.row}: {run.error}" if state == "failed" and run.error else run.row))
     return [(label, text) for label, text in found if text]
 
 
@@ -212,14 +226,14 @@ def has_paper(rows: Sequence[Row]) -> bool:
     return any(value is not None for row in rows for value in (row.config.get("paper") or {}).values())
 
 
-def is_scaled(row: Row) -> bool:
-    """Whether a row is a smaller twin of the paper's."""
-    return (row.config.get("scale") or {}).get("name", "full") != "full"
+def is_scaled(rows: Sequence[Row]) -> bool:
+    """Whether one of the rows is a smaller twin of the paper's."""
+    return any((row.config.get("scale") or {}).get("name", "full") != "full" for row in rows)
 
 
 def to_csv(rows: Sequence[Row]) -> str:
     """One line a row, with full precision."""
-    settings, base = shown_settings(rows), base_of(rows)
+    settings = shown_settings(rows)
     lines = []
     for row in rows:
         line: dict[str, Any] = {"row": row.name, "group": row.group}
@@ -230,8 +244,9 @@ def to_csv(rows: Sequence[Row]) -> str:
             if name in PAPER:
                 line[f"{name}_paper"] = paper
         for name in METRICS:
-            ours, theirs = row.figure(name), base.figure(name)
-            line[f"{name}_minus_base"] = ours.mean - theirs.mean if ours and theirs and row is not base else None
+            apart = row.apart.get(name)
+            line |= {f"{name}_minus_base": apart and apart.value}
+            line |= {f"{name}_minus_base_low": apart and apart.low, f"{name}_minus_base_high": apart and apart.high}
             line[f"{name}_p"] = row.p_values.get(name)
         done = len(row.done)
         lines.append(
@@ -310,10 +325,10 @@ def verdict_cells(verdict: Verdict) -> list[str]:
     """A claim in words, what was found, what the paper has, and the verdict."""
     claim, effect = verdict.claim, verdict.effect
     unit = {"bleu": "BLEU", "perplexity": "PPL"}[claim.metric]
-    found = f"{effect.value:+.2f} [{effect.low:+.2f}, {effect.high:+.2f}] {unit}" if effect else ""
+    found = f"{with_interval(effect)} {unit}" if effect else ""
     paper = "" if verdict.paper is None else f"{verdict.paper:+.2f}"
     reason = f" ({verdict.reason})" if verdict.reason else ""
-    return [claim.text, found.replace("-", MINUS), paper.replace("-", MINUS), verdict.verdict + reason]
+    return [claim.text, found, paper.replace("-", MINUS), verdict.verdict + reason]
 
 
 def to_terminal(rows: Sequence[Row], *, width: int) -> "RichTable":

@@ -3,20 +3,22 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from aiayn.report.rows import rows_of
 from aiayn.report.runs import read_rows
+from aiayn.tasks.report import read_claims
 
 
 def dashboard(*rows: DictConfig) -> None:
     """Write both to `report/dashboard.json` in the sweep's folder, and save them on the server when there is a login.
 
     Raises:
-        ValueError: without a sweep, without the logger's project or the packages, or if the server fails.
+        ValueError: without a sweep, without the logger's project or the packages, if a claim is malformed, or if the
+            server fails.
     """
     if HydraConfig.get().mode is not RunMode.MULTIRUN:
         raise ValueError("task=dashboard compares the runs of a sweep; name one, as in sweep=table3.")
@@ -24,6 +26,7 @@ def dashboard(*rows: DictConfig) -> None:
     config, folder = runs[0].config, runs[0].folder.parent
     if "wandb" not in config["logger"]:
         raise ValueError("task=dashboard needs logger=wandb, which names the entity and the project of the runs.")
+    claims = [claim.text for claim in read_claims(rows[0], rows_of(runs))]
     try:
         import wandb
 
@@ -37,7 +40,6 @@ def dashboard(*rows: DictConfig) -> None:
         with server():
             entity = wandb.Api().default_entity
     workspace = build_workspace(folder.name, runs, entity=entity or "", project=project)
-    claims = claims_about({run.config["name"] for run in runs}, config["claims"])
     report = build_report(folder.name, runs, claims, entity=entity or "", project=project)
     file = folder / "report" / "dashboard.json"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -50,11 +52,6 @@ def dashboard(*rows: DictConfig) -> None:
     for built in (workspace, report):
         with server():
             print(built.save().url)
-
-
-def claims_about(names: set[str], claims: dict[str, Any]) -> list[str]:
-    """In words, what the paper claims of these experiments and of no others."""
-    return [claim["text"] for claim in claims.values() if claim and {*claim["rows"], *claim["against"]} <= names]
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.text import Text
 
-from aiayn.report.claims import Verdict, judge_all
+from aiayn.report.claims import Claim, Verdict, claims_about, judge
 from aiayn.report.page import page
 from aiayn.report.plots import draw, plots
 from aiayn.report.rows import Row, bootstrap, rows_of
@@ -37,11 +37,16 @@ def report(*configs: DictConfig) -> None:
     runs = read_rows(configs) if is_sweep else read_folder(Path(cfg.folder))
     rows = rows_of(runs, checkpoint=cfg.report.checkpoint, split=cfg.report.split)
     bootstrap(rows)
-    claims: Any = OmegaConf.to_container(cfg.get("claims") or OmegaConf.create(), resolve=True)
-    experiments = GlobalHydra.instance().config_loader().get_group_options("experiment")
-    verdicts = judge_all(claims, rows, experiments)
+    verdicts = [judge(claim, rows) for claim in read_claims(cfg, rows)]
     folder = common_folder(runs) if is_sweep else Path(cfg.folder)
     write(folder, rows, notes(rows, command() if is_sweep else ""), verdicts)
+
+
+def read_claims(cfg: DictConfig, rows: Sequence[Row]) -> list[Claim]:
+    """Those of the config's claims that are about these rows."""
+    claims: Any = OmegaConf.to_container(cfg.get("claims") or OmegaConf.create(), resolve=True)
+    experiments = GlobalHydra.instance().config_loader().get_group_options("experiment")
+    return claims_about([row.name for row in rows], claims, experiments=experiments)
 
 
 def common_folder(runs: Sequence[Run]) -> Path:

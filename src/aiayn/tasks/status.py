@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from rich.live import Live
 
 from aiayn.report.runs import read_folder, read_rows
-from aiayn.report.sweep import LOCK, Row, show, stop_sweep, table
+from aiayn.report.sweep import LOCK, Progress, show, stop_sweep, table
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +37,10 @@ def status(*rows: DictConfig) -> None:
     show(read(*rows))
 
 
-def read(*rows: DictConfig) -> list[Row]:
+def read(*rows: DictConfig) -> list[Progress]:
     """The rows as they stand now."""
     folder = rows[0].folder
-    return [Row.of(run) for run in (read_folder(Path(folder)) if folder else read_rows(rows))]
+    return [Progress.of(run) for run in (read_folder(Path(folder)) if folder else read_rows(rows))]
 
 
 def watch(*rows: DictConfig) -> None:

@@ -35,7 +35,7 @@ from hydra_plugins.aiayn_launcher.jobs import Job, compose, resolved, same_exper
 from hydra_plugins.aiayn_launcher.process import received_signals, run_process
 
 if TYPE_CHECKING:  # what a sweep alone needs is imported when it starts, since Hydra imports this module every time
-    from aiayn.report.sweep import Row
+    from aiayn.report.sweep import Progress
 
 log = logging.getLogger(__name__)
 
@@ -76,12 +76,12 @@ class ProcessLauncher(Launcher):
                 a time, or another process sweeps in the folder.
         """
         from aiayn.report.runs import Run
-        from aiayn.report.sweep import Row, lock_sweep, show
+        from aiayn.report.sweep import Progress, lock_sweep, show
 
         setup_globals()
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
         jobs = compose(self.hydra_context, self.config, job_overrides, initial_job_idx)
-        rows = [Row(Run.read(job.folder, row=job.row, config=resolved(job)), "not run") for job in jobs]
+        rows = [Progress(Run.read(job.folder, row=job.row, config=resolved(job)), "not run") for job in jobs]
         if self.parallel < 1:
             raise ValueError(f"launcher.parallel must be at least 1, got {self.parallel}.")
         gpus = visible_gpus()
@@ -101,7 +101,7 @@ class ProcessLauncher(Launcher):
             for job, row in zip(jobs, rows, strict=True)
         ]
 
-    def _run_all(self, jobs: list[Job], rows: list["Row"], gpus: list[str], signals: list[int]) -> None:
+    def _run_all(self, jobs: list[Job], rows: list["Progress"], gpus: list[str], signals: list[int]) -> None:
         """Run the jobs, each waited for by a thread; this one receives the signals, and shows the table."""
         from aiayn.report.sweep import live
 
@@ -109,7 +109,7 @@ class ProcessLauncher(Launcher):
         for slot in range(self.parallel):
             slots.put(slot)
 
-        def run(number: int, job: Job, row: "Row") -> None:
+        def run(number: int, job: Job, row: "Progress") -> None:
             slot = slots.get()
             try:
                 if not signals:
@@ -132,9 +132,9 @@ class ProcessLauncher(Launcher):
         for ended in runs:
             ended.result()
 
-    def _run(self, job: Job, row: "Row", title: str, environment: dict[str, str], signals: list[int]) -> None:
+    def _run(self, job: Job, row: "Progress", title: str, environment: dict[str, str], signals: list[int]) -> None:
         """Run a job, unless this very job was finished before; with another config in its folder, the run judges."""
-        from aiayn.report.sweep import CONSOLE
+        from aiayn.report.runs import CONSOLE
 
         level = logging.DEBUG if self.terminal else logging.INFO
         row.refresh()
@@ -147,7 +147,9 @@ class ProcessLauncher(Launcher):
             row.state = "not run"
             if signals:
                 return
-        if row.run.result.get("status") == "done" and same_experiment(row.run.config, row.run.result.get("config")):
+        result = row.run.result
+        theirs = result.get("composed", result.get("config"))
+        if result.get("status") == "done" and same_experiment(row.run.config, theirs):
             row.state = "done before"
             log.log(level, "%s is done; see %s", title, job.folder)
             return

@@ -30,7 +30,7 @@ from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf, SlurmQue
 from hydra_plugins.aiayn_launcher.jobs import Job, compose, resolved, same_experiment
 
 if TYPE_CHECKING:
-    from aiayn.report.sweep import Row
+    from aiayn.report.sweep import Progress
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class SlurmLauncher(submitit_launcher.SlurmLauncher):
                 or another process sweeps in the folder.
         """
         from aiayn.report.runs import Run
-        from aiayn.report.sweep import Row, lock_sweep, show
+        from aiayn.report.sweep import Progress, lock_sweep, show
 
         setup_globals()
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
@@ -77,7 +77,7 @@ class SlurmLauncher(submitit_launcher.SlurmLauncher):
         self.parameters()  # refused before anything is looked at
         if not all(map(shutil.which, ("sbatch", "srun", "squeue"))):
             raise ValueError("launcher=slurm finds no sbatch, srun and squeue here; start it on a login node.")
-        rows = [Row(Run.read(job.folder, row=job.row, config=resolved(job)), "queued") for job in jobs]
+        rows = [Progress(Run.read(job.folder, row=job.row, config=resolved(job)), "queued") for job in jobs]
         with lock_sweep(Path(str(self.config.hydra.sweep.dir)).absolute()):
             queued = queue()
             if queued is None:
@@ -143,7 +143,7 @@ class SlurmLauncher(submitit_launcher.SlurmLauncher):
             console(job.folder).symlink_to(os.path.relpath(output, job.folder))
 
 
-def await_rows(rows: list["Row"]) -> None:
+def await_rows(rows: list["Progress"]) -> None:
     """Wait until SLURM has none of the queued jobs left, and write into the rows what became of them."""
     pause = 1.0
     try:
@@ -169,7 +169,7 @@ def await_rows(rows: list["Row"]) -> None:
         raise SystemExit(130) from None
 
 
-def end(row: "Row") -> None:
+def end(row: "Progress") -> None:
     """Write into a row how its job ended, and on its console why it failed.
 
     Each task writes ("success", value) or ("error", traceback) when it ends, anew after it was put back into the queue;
@@ -211,6 +211,6 @@ def slurm_id(folder: Path) -> str:
 
 def console(folder: Path) -> Path:
     """Where a job's output is found."""
-    from aiayn.report.sweep import CONSOLE
+    from aiayn.report.runs import CONSOLE
 
     return folder / CONSOLE
