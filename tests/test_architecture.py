@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "evaluation": set(),
     "inference": {"model", "data.tokenizer", "progress"},
     "training": {"model", "data", "inference", "evaluation"},
-    "report": {"evaluation"},
+    "report": {"evaluation", "schema"},
     "callbacks": {*STAGES, "progress"},
     "hydra_plugins": {"report", "schema"},
     "tasks": {*STAGES, "report", "callbacks", "progress", "run_folder", "schema"},

@@ -12,12 +12,11 @@ import numpy as np
 
 from aiayn.evaluation import significance
 from aiayn.report.runs import Run
+from aiayn.schema import NO_EFFECT
 
 METRICS = {"bleu": significance.bleu, "perplexity": significance.perplexity}
 PARTS = ("name", "checkpoint", "model", "data", "training", "inference")  # of a config: what makes another row ...
-NEVER = {  # ... but for what never changes a figure
-    *("data.tokens_per_device", "data.prepare_workers", "data.loader_workers", "data.path", "training.log_steps"),
-}
+NEVER = NO_EFFECT | {"data.path"}  # ... but for what never changes a figure
 # The columns of Table 3, and where a config has them.
 SETTINGS = {
     "N": "model.layers",
