@@ -199,12 +199,15 @@ def test_an_interrupted_run_says_how_it_goes_on(outputs: Path, tmp_path: Path) -
         # As in a terminal: what runs in the background, under nohup for one, hands ignored signals down.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    deadline = time.monotonic() + 120
-    while not list(tmp_path.glob("checkpoints/step_*.ckpt")):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    try:
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.glob("checkpoints/step_*.ckpt")):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert f"run_dir='{tmp_path}'" in stderr.splitlines()[-1]
 
