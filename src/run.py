@@ -18,6 +18,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from hydra.types import RunMode
 from omegaconf import Container, DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
+from yaml import YAMLError
 
 from aiayn import schema
 
@@ -75,7 +76,9 @@ if __name__ == "__main__":
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, so that one place turns errors into a line
     try:
         main()
-    except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
+    except (ValueError, OSError, YAMLError, HydraException, OmegaConfBaseException) as error:
         if TRACEBACK:
             raise
         sys.exit(f"error: {explain(error)}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -132,6 +132,8 @@ def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
         (["task=translate", "checkpoint=/a=b.ckpt"], ["checkpoint=/a=b.ckpt", "quote"]),
         (["task=evaluate", "checkpoint=/"], ["folder"]),
         (["run_dir="], ["run_dir", "empty"]),
+        (["experiment=table3_base", "scale.steps=0"], ["scale.steps", "at least 1", "0"]),
+        (["experiment=table3_base", "scale.depth=4"], ["scale.depth=4", "divide 6"]),
     ],
 )
 def test_a_mistake_is_one_clear_line(arguments: list[str], words: list[str], tmp_path: Path) -> None:

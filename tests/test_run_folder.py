@@ -1,3 +1,5 @@
+import fcntl
+import threading
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,14 @@ def test_a_finished_run_is_done_until_more_steps_are_asked_for(tmp_path: Path) -
     assert RunFolder(tmp_path, config()).done
     assert RunFolder(tmp_path, config(workers=2)).done  # no other experiment
     assert not RunFolder(tmp_path, config(max_steps=13)).done
+
+
+def test_a_run_starts_although_somebody_looks(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, config())
+    with (tmp_path / ".lock").open("w") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        threading.Timer(0.3, fcntl.flock, [looking, fcntl.LOCK_UN]).start()
+        folder.lock()
 
 
 def test_another_experiment_is_refused(tmp_path: Path) -> None:

@@ -65,6 +65,13 @@ def test_status_shows_every_row(tmp_path, capsys, monkeypatch):
     assert "1 done, 1 running, 1 stopped, 2 failed, 1 missing" in output
 
 
+@pytest.mark.parametrize(("key", "value"), [("stop", "no"), ("watch", "yes1")])
+def test_a_switch_that_is_no_boolean_is_refused(tmp_path, key, value):
+    make_run(tmp_path / "a", result={"status": "running"})
+    with pytest.raises(ValueError, match=f"{key} must be true or false, got {value}"):
+        status(OmegaConf.create({**row(tmp_path / "a", **{}), "folder": str(tmp_path), key: value}))
+
+
 def test_a_folder_of_runs_has_a_status_too(tmp_path, capsys):
     make_run(tmp_path / "a", result={"status": "running"})
     status(OmegaConf.create({"folder": str(tmp_path), "stop": True, "watch": False}))

@@ -9,9 +9,11 @@ import hashlib
 import json
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from aiayn.schema import NO_EFFECT, PROJECT
 
@@ -72,7 +74,7 @@ class RunFolder:
         """
         self._lock = (self.path / ".lock").open("w")
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            wait_for_lock(self._lock)
         except BlockingIOError as error:
             raise ValueError(
                 f"run_dir={self.path} is in use by another process; wait for it, or choose another run_dir."
@@ -131,6 +133,19 @@ class RunFolder:
             git_commit=git_commit(),
             versions={package: version(package) for package in PACKAGES},
         )
+
+
+def wait_for_lock(file: IO[str]) -> None:
+    """Lock a file for this process alone; who only looks whether it is locked holds it for an instant.
+
+    Raises:
+        BlockingIOError: if another process keeps it.
+    """
+    for _ in range(10):
+        with suppress(BlockingIOError):
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        time.sleep(0.1)
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def identity(config: dict[str, Any]) -> dict[str, Any]:

@@ -177,6 +177,8 @@ def scaled(size: str, value: int, *, _root_: Any) -> int:
         ValueError: if the scale does not divide it.
     """
     divisor = _root_.scale[size]
+    if not isinstance(divisor, int) or divisor < 1:
+        raise ValueError(f"scale.{size} must be a whole number of at least 1, got {divisor}.")
     if value % divisor:
         raise ValueError(f"scale.{size}={divisor} does not divide {value}; choose another scale.{size}.")
     return value // divisor

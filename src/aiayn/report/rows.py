@@ -97,8 +97,11 @@ class Row:
     @property
     def state(self) -> str:
         """Of all its runs, in words."""
-        if self.done and self.figure("bleu") is None:
+        scored = figure.runs if self.done and (figure := self.figure("bleu")) else 0
+        if self.done and not scored:
             return f"done, without scores of {self.checkpoint}, {self.split}"
+        if scored < len(self.done):
+            return f"{scored} done, {len(self.done) - scored} without scores"
         return self.unfinished or "done"
 
     def figure(self, name: str) -> Figure | None:
@@ -111,7 +114,9 @@ class Row:
 
     def _value(self, run: Run, name: str) -> float | None:
         value = run.result.get(name)
-        return float(value) if isinstance(value, int | float) else run.score(*measured(run, self), name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value):
+            return float(value)
+        return run.score(*measured(run, self), name)
 
     def paper(self, name: str) -> float | None:
         """The paper's own figure."""

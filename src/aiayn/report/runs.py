@@ -41,7 +41,10 @@ class Run:
         for name in ("result.json", "evaluation.json"):
             with suppress(OSError, ValueError, TypeError):
                 result = result or dict(json.loads((folder / name).read_text(encoding="utf-8")))
-        return cls(folder, row, dict(config or result.get("config") or {}), result)
+        own = result.get("config")
+        if not isinstance(own, dict | None):
+            result, own = {}, None
+        return cls(folder, row, dict(config or own or {}), result)
 
     @property
     def state(self) -> State:
@@ -79,11 +82,13 @@ class Run:
     def metrics(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Steps and values of every logged metric; where a resumed run repeated steps, the later values count."""
         points: dict[str, dict[int, float]] = {}
-        files = sorted(self.folder.glob("metrics/version_*/metrics.csv"), key=lambda path: int(path.parent.name[8:]))
+        files = sorted(
+            self.folder.glob("metrics/version_[0-9]*/metrics.csv"), key=lambda path: int(path.parent.name[8:])
+        )
         for path in files:
-            with path.open(encoding="utf-8", newline="") as file:
+            with suppress(csv.Error), path.open(encoding="utf-8", errors="replace", newline="") as file:
                 for line in csv.DictReader(file):
-                    with suppress(TypeError, ValueError):  # a line that is being written
+                    with suppress(KeyError, TypeError, ValueError):  # a line that is being written
                         step = int(line.pop("step"))
                         for key, value in line.items():
                             if value:

@@ -77,7 +77,8 @@ def plan(*rows: DictConfig) -> None:
         ValueError: if the keys of `plan` are out of range.
     """
     config: Any = OmegaConf.to_container(rows[0].plan, resolve=True)
-    config["devices"] = config["devices"] or devices(rows[0].trainer)
+    if config["devices"] is None:
+        config["devices"] = devices(rows[0].trainer)
     assumptions = read_assumptions(config)
     folder = Path(rows[0].run_dir)
     is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
@@ -122,7 +123,7 @@ def read_assumptions(config: Mapping[str, Any]) -> Assumptions:
             continue
         kind, words = (int, "whole number") if key == "plan.devices" else (int | float, "number")
         most = 1 if key == "plan.utilization" else math.inf
-        if not isinstance(value, kind) or not 0 < value <= most:
+        if isinstance(value, bool) or not isinstance(value, kind) or not 0 < value <= most:
             raise ValueError(f"{key} must be a {words} above 0{' and at most 1' if most == 1 else ''}, got {value}.")
     return Assumptions(name, **{key.split(".")[-1]: value for key, value in values.items()})
 

@@ -27,6 +27,9 @@ def status(*rows: DictConfig) -> None:
     cfg = rows[0]
     if not cfg.folder and len(rows) == 1 and HydraConfig.get().mode != RunMode.MULTIRUN:
         raise ValueError("task=status shows a sweep or a folder of runs; give sweep=... or folder=PATH.")
+    for key in ("stop", "watch"):
+        if not isinstance(cfg[key], bool):
+            raise ValueError(f"{key} must be true or false, got {cfg[key]}.")
     if cfg.stop:
         place = Path(cfg.folder or rows[0].run_dir).absolute()
         folder = next((path for path in (place, *place.parents) if (path / LOCK).exists()), place)

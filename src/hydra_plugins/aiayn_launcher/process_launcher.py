@@ -106,7 +106,7 @@ class ProcessLauncher(Launcher):
         from aiayn.report.sweep import live
 
         slots: SimpleQueue[int] = SimpleQueue()
-        for slot in range(self.parallel):
+        for slot in range(min(self.parallel, len(jobs))):
             slots.put(slot)
 
         def run(number: int, job: Job, row: "Progress") -> None:
@@ -119,7 +119,7 @@ class ProcessLauncher(Launcher):
             finally:
                 slots.put(slot)
 
-        with ThreadPoolExecutor(self.parallel) as pool:
+        with ThreadPoolExecutor(min(self.parallel, len(jobs))) as pool:
             runs = [pool.submit(run, *job) for job in zip(range(1, len(jobs) + 1), jobs, rows, strict=True)]
             try:
                 with live(rows) if self.terminal else nullcontext() as update:
