@@ -101,6 +101,8 @@ def test_a_row_of_a_sweep_is_named_by_what_makes_it_another_experiment() -> None
     assert row([*how, "seed=2", "experiment=table3_a_h1"]) == "table3_a_h1,seed=2"
     assert row(["+model.heads=4", "data.path=a/b"]) == "+model.heads=4,data.path=a_b"
     assert row(how) == "base"
+    assert row(["checkpoint=a/averaged.ckpt"]) != row(["checkpoint=b/averaged.ckpt"])
+    assert row(["checkpoint=a/averaged.ckpt", "inference.beam=2"]).startswith("averaged-")
     long = [row(["data.path=" + "x" * 200, f"seed={seed}"]) for seed in (1, 2)]
     assert len({name[:90] for name in long}) == 1
     assert len(set(long)) == 2

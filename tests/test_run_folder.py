@@ -38,6 +38,15 @@ def test_a_run_starts_although_somebody_looks(tmp_path: Path) -> None:
         folder.lock()
 
 
+def test_a_run_that_failed_before_its_first_checkpoint_binds_nobody(tmp_path: Path) -> None:
+    RunFolder(tmp_path, config()).write(status="failed", error="no such file", config=config())
+    assert RunFolder(tmp_path, config(d_ff=13)).result == {}
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "step_0000003.ckpt").touch()
+    with pytest.raises(ValueError, match=r"model.d_ff=11, not 13"):
+        RunFolder(tmp_path, config(d_ff=13))
+
+
 def test_another_experiment_is_refused(tmp_path: Path) -> None:
     finished(tmp_path)
     with pytest.raises(ValueError, match=r"model\.d_ff=11, not 13"):

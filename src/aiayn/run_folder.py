@@ -52,7 +52,10 @@ class RunFolder:
                 theirs = self.result["config"]
             except (ValueError, KeyError, TypeError) as error:
                 raise ValueError(f"{file} is damaged; delete it, and the run resumes from its checkpoints.") from error
-            self._check_identity(theirs)
+            if self.result.get("status") == "failed" and self.latest is None:
+                self.result = {}  # nothing was trained here: other settings are welcome
+            else:
+                self._check_identity(theirs)
 
     def _check_identity(self, config: dict[str, Any]) -> None:
         """Refuse to go on with another experiment in this folder."""

@@ -201,6 +201,8 @@ def row(overrides: Sequence[str]) -> str:
         key, _, value = override.lstrip("+~").partition("=")
         if key == "experiment":
             names.insert(0, value)
+        elif key == "checkpoint":  # a long path
+            names.append(f"{Path(value).stem}-{sha256(value.encode()).hexdigest()[:8]}")
         elif not {key, key.split(".")[0]} & NOT_IN_ROW:
             names.append(override)
     name = ",".join(names).replace("/", "_") or "base"
