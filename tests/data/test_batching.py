@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from aiayn.data.batching import BatchLoader, PairDataset, TokenBatchSampler, _equal_shares, accumulation_steps
+from aiayn.data.batching import BatchLoader, PairDataset, TokenBatchSampler, _equal_shares
 from aiayn.data.corpus import EncodedPairs, Ragged, encode_pairs
 from aiayn.data.tokenizer import BOS, EOS, PAD, Tokenizer
 
@@ -245,30 +245,6 @@ def test_lightning_resumes_where_it_was(tmp_path: Path, workers: int, stop: int)
     assert fit(8, resume=tmp_path / f"step={stop}.ckpt") == undisturbed[2 * stop :]
 
 
-@pytest.mark.parametrize(
-    ("tokens_per_batch", "tokens_per_device", "world_size", "expected"),
-    [(25000, None, 8, 1), (25000, 25000, 1, 1), (25000, 24999, 1, 2), (25000, 6500, 1, 4), (25000, 6500, 2, 2)],
-)
-def test_accumulation_is_the_least_that_fits_a_device(
-    tokens_per_batch: int, tokens_per_device: int | None, world_size: int, expected: int
-) -> None:
-    settings = {"world_size": world_size, "longest": 211}
-    assert accumulation_steps(tokens_per_batch, tokens_per_device, **settings) == expected
-    if tokens_per_device is not None and expected > 1:
-        share = tokens_per_batch / (world_size * (expected - 1))
-        assert share + 211 > tokens_per_device
-
-
-def test_too_small_budgets_name_the_longest_pair() -> None:
-    pairs = pairs_of(101)
-    with pytest.raises(ValueError, match=r"data\.tokens_per_batch=22 is smaller than the longest pair \(23 tokens\)"):
-        sampler_of(pairs, 22)
-    with pytest.raises(ValueError, match=r"data\.tokens_per_device=23 is smaller than the longest pair \(23 tokens\)"):
-        accumulation_steps(211, 23, world_size=1, longest=23)
-    with pytest.raises(ValueError, match="A split without pairs has no batches"):
-        TokenBatchSampler(np.array([]), np.array([]), tokens_per_batch=211)
-
-
 def test_batches_move_and_stay_batches() -> None:
     batch = next(iter(loader_of(pairs_of(11))))
     moved = batch.to("meta")
@@ -305,3 +281,11 @@ def test_multi30k_is_at_least_95_percent_real_tokens(tokens_per_batch: int, accu
     tokenizer = Tokenizer.train(chain(*sides), vocab_size=8000, character_coverage=1.0)
     sampler = sampler_of(encode_pairs(tokenizer, *sides), tokens_per_batch, accumulation=accumulation)
     assert sampler.padding_efficiency() >= 0.95
+
+
+def test_too_small_budgets_name_the_longest_pair() -> None:
+    pairs = pairs_of(101)
+    with pytest.raises(ValueError, match=r"data\.tokens_per_batch=22 is smaller than the longest pair \(23 tokens\)"):
+        sampler_of(pairs, 22)
+    with pytest.raises(ValueError, match="A split without pairs has no batches"):
+        TokenBatchSampler(np.array([]), np.array([]), tokens_per_batch=211)

@@ -1,10 +1,11 @@
 import pytest
 import torch
-from tests.conftest import ROOT, composed
+from conftest import ROOT, composed
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from aiayn.evaluation import cost
+from aiayn.evaluation.cost import Sizes, accumulation_steps
 from aiayn.inference.checkpoint import build_model
 from aiayn.model import attention
 from aiayn.model.transformer import Transformer
@@ -35,8 +36,7 @@ def test_training_flops_are_those_that_torch_counts() -> None:
     with FlopCounterMode(display=False) as counter:
         model(source, target).sum().backward()
     ours = cost.training_flops(
-        **SIZES,
-        vocab_size=31,
+        Sizes.of(SIZES, vocab_size=31),
         source_tokens=3 * 17,
         target_tokens=3 * 13,
         source_length=17,
@@ -51,10 +51,8 @@ def assert_parameters_are_counted(*overrides: str) -> None:
     with torch.device("meta"):
         model = build_model(cfg.model, vocab_size=cfg.data.vocab_size)
     learned = cfg.model.position.max_length if cfg.model.position._target_.endswith("LearnedPosition") else 0
-    ours = cost.parameters(
-        **{key: cfg.model[key] for key in SIZES}, vocab_size=cfg.data.vocab_size, learned_positions=learned
-    )
-    assert ours == sum(parameter.numel() for parameter in model.parameters())
+    sizes = Sizes.of(cfg.model, vocab_size=cfg.data.vocab_size, learned_positions=learned)
+    assert cost.parameters(sizes) == sum(parameter.numel() for parameter in model.parameters())
 
 
 @pytest.mark.parametrize("size", ["tiny", "small", "big"])
@@ -97,25 +95,46 @@ def test_activations_are_what_autograd_keeps(
         features = model.features(tokens, tokens)
     measured = sum(kept.values())
     if bfloat16:  # the weights, cast; counted with the weights
-        measured -= 2 * cost.parameters(**sizes, vocab_size=0)
-    ours = cost.activation_bytes(**sizes, dropout=0.0, tokens=tokens.numel(), bfloat16=bfloat16)
+        measured -= 2 * cost.parameters(Sizes.of(sizes, vocab_size=0))
+    ours = cost.activation_bytes(Sizes.of(sizes, vocab_size=0), dropout=0.0, tokens=tokens.numel(), bfloat16=bfloat16)
     assert features.requires_grad
     assert abs(ours / measured - 1) < 0.01
 
 
 def test_memory_is_weights_and_what_grows_with_the_tokens() -> None:
-    known = {**SIZES, "vocab_size": 31, "dropout": 0.1, "bfloat16": False}
-    counted = cost.parameters(**SIZES, vocab_size=31)
+    known, sizes = {"dropout": 0.1, "bfloat16": False}, Sizes.of(SIZES, vocab_size=31)
+    counted = cost.parameters(sizes)
     matrix = 31 * SIZES["d_model"]
-    alone = cost.training_memory(**known, tokens=0, devices=1)
+    alone = cost.training_memory(sizes, **known, tokens=0, devices=1)
     assert alone == 16 * counted + 8 * matrix  # weights, gradients, two moments; the loss's gradient of the one matrix
-    assert cost.training_memory(**known, tokens=0, devices=2) == alone + 4 * counted
-    growth = cost.training_memory(**known, tokens=10, devices=1) - alone
-    activations = cost.activation_bytes(**SIZES, dropout=0.1, tokens=10, bfloat16=False)
+    assert cost.training_memory(sizes, **known, tokens=0, devices=2) == alone + 4 * counted
+    growth = cost.training_memory(sizes, **known, tokens=10, devices=1) - alone
+    activations = cost.activation_bytes(sizes, dropout=0.1, tokens=10, bfloat16=False)
     assert growth == activations + 10 * (4 * 31 + 12 * SIZES["d_model"])
     assert CHUNK_ELEMENTS["cuda"] == cost.LOGITS
 
 
 def test_dropout_keeps_a_byte_for_each_element() -> None:
-    with_mask, without = (cost.activation_bytes(**SIZES, dropout=p, tokens=1, bfloat16=True) for p in (0.1, 0.0))
+    with_mask, without = (
+        cost.activation_bytes(Sizes.of(SIZES, vocab_size=31), dropout=p, tokens=1, bfloat16=True) for p in (0.1, 0.0)
+    )
     assert with_mask - without == SIZES["d_model"] * (5 * SIZES["layers"] + 2)
+
+
+@pytest.mark.parametrize(
+    ("tokens_per_batch", "tokens_per_device", "world_size", "expected"),
+    [(25000, None, 8, 1), (25000, 25000, 1, 1), (25000, 24999, 1, 2), (25000, 6500, 1, 4), (25000, 6500, 2, 2)],
+)
+def test_accumulation_is_the_least_that_fits_a_device(
+    tokens_per_batch: int, tokens_per_device: int | None, world_size: int, expected: int
+) -> None:
+    settings = {"world_size": world_size, "longest": 211}
+    assert accumulation_steps(tokens_per_batch, tokens_per_device, **settings) == expected
+    if tokens_per_device is not None and expected > 1:
+        share = tokens_per_batch / (world_size * (expected - 1))
+        assert share + 211 > tokens_per_device
+
+
+def test_a_device_that_holds_no_pair_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"data\.tokens_per_device=23 is smaller than the longest pair \(23 tokens\)"):
+        accumulation_steps(211, 23, world_size=1, longest=23)

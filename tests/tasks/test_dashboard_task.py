@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import yaml
+from conftest import ROOT, CommandLine, composed
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import OmegaConf
-from tests.conftest import ROOT, CommandLine, composed
 
 from aiayn.tasks.dashboard import dashboard
 

@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import CommandLine, composed
 from omegaconf import DictConfig, OmegaConf
-from tests.conftest import CommandLine, composed
 
-from aiayn.data.batching import accumulation_steps
-from aiayn.tasks.plan import GIB, Assumptions, devices, micro_batch_tokens, notes, plan_row, read_assumptions
+from aiayn.evaluation.cost import accumulation_steps
+from aiayn.evaluation.estimate import GIB, Assumptions, micro_batch_tokens
+from aiayn.tasks.plan import devices, notes, plan_row, read_assumptions
 
 A100 = Assumptions("A100", 1, 0.35, 30, bfloat16=312, float32=19.5, memory=80)
 P100 = Assumptions("P100", 1, 0.35, 30, bfloat16=None, float32=9.5, memory=16)

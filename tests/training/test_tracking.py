@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import CommandLine, composed
 from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import OmegaConf
-from tests.conftest import CommandLine, composed
 
 wandb = pytest.importorskip("wandb")
 

@@ -1,50 +1,55 @@
 """What a model costs, counted from its sizes: parameters, memory, and floating-point operations of training.
 
-The sizes have the names of Table 3; the model is the one that `model=base` and the like describe, biases included.
+The model is the one that `model=base` and the like describe, biases included.
 """
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
 
 # Elements of a chunk of logits on a GPU: training/loss.py, CHUNK_ELEMENTS.
 LOGITS = 2**28
 
 
-def parameters(
-    *,
-    layers: int,
-    d_model: int,
-    d_ff: int,
-    heads: int,
-    d_k: int,
-    d_v: int,
-    vocab_size: int,
-    learned_positions: int = 0,
-) -> int:
-    """Trained numbers of the whole model (Table 3, last column).
+@dataclass(frozen=True)
+class Sizes:
+    """Of a model, by their names in Table 3.
 
-    Args:
-        layers: N; the other sizes as in Table 3.
+    Attributes:
+        layers: N, of the encoder and of the decoder.
         vocab_size: Rows of the one matrix that embeds and predicts.
         learned_positions: Of each side; 0 for sinusoids, which are not trained.
     """
+
+    layers: int
+    d_model: int
+    d_ff: int
+    heads: int
+    d_k: int
+    d_v: int
+    vocab_size: int
+    learned_positions: int = 0
+
+    @classmethod
+    def of(cls, model: Mapping[str, Any], *, vocab_size: int, learned_positions: int = 0) -> Self:
+        """The sizes in a `model` config."""
+        six = {key: model[key] for key in ("layers", "d_model", "d_ff", "heads", "d_k", "d_v")}
+        return cls(**six, vocab_size=vocab_size, learned_positions=learned_positions)
+
+
+def parameters(sizes: Sizes) -> int:
+    """Trained numbers of the whole model (Table 3, last column)."""
+    heads, d_model, d_k, d_v = sizes.heads, sizes.d_model, sizes.d_k, sizes.d_v
     attention = heads * (2 * d_k + d_v) * (d_model + 1) + (heads * d_v + 1) * d_model
-    feed_forward = (d_model + 1) * d_ff + (d_ff + 1) * d_model
+    feed_forward = (d_model + 1) * sizes.d_ff + (sizes.d_ff + 1) * d_model
     norm = 2 * d_model
     encoder = attention + feed_forward + 2 * norm
     decoder = 2 * attention + feed_forward + 3 * norm
-    return layers * (encoder + decoder) + (vocab_size + 2 * learned_positions) * d_model
+    return sizes.layers * (encoder + decoder) + (sizes.vocab_size + 2 * sizes.learned_positions) * d_model
 
 
-def activation_bytes(
-    *,
-    layers: int,
-    d_model: int,
-    d_ff: int,
-    heads: int,
-    d_k: int,
-    d_v: int,
-    dropout: float,
-    tokens: float,
-    bfloat16: bool,
-) -> float:
+def activation_bytes(sizes: Sizes, *, dropout: float, tokens: float, bfloat16: bool) -> float:
     """What the forward pass keeps for the backward pass, with attention in a fused kernel; without the loss.
 
     A matrix product keeps its operand, fused attention its query, key, value, context and the logarithm of each
@@ -53,37 +58,23 @@ def activation_bytes(
     anew.
 
     Args:
-        layers: N; the other sizes as in Table 3.
+        sizes: Of the model.
         dropout: Its rate; at 0 nothing is kept.
         tokens: Of each side of a micro-batch.
         bfloat16: Mixed precision, else float32.
     """
-    operand = 2 if bfloat16 else 4
-    attention = operand * (d_model + 2 * heads * (d_k + d_v)) + 4 * heads
-    feed_forward = operand * (d_model + d_ff)
+    d_model, operand = sizes.d_model, 2 if bfloat16 else 4
+    attention = operand * (d_model + 2 * sizes.heads * (sizes.d_k + sizes.d_v)) + 4 * sizes.heads
+    feed_forward = operand * (d_model + sizes.d_ff)
     dropped = d_model if dropout else 0
     residual = 4 * d_model + 8 + dropped
     memory = operand * d_model
     layer = 3 * attention + 2 * feed_forward + 5 * residual  # encoder and decoder together
     ends = 2 * (dropped + 8)  # the sums of embeddings and positions; 8: an id
-    return tokens * (layers * layer + memory * (layers if bfloat16 else 1) + ends)
+    return tokens * (sizes.layers * layer + memory * (sizes.layers if bfloat16 else 1) + ends)
 
 
-def training_memory(
-    *,
-    layers: int,
-    d_model: int,
-    d_ff: int,
-    heads: int,
-    d_k: int,
-    d_v: int,
-    vocab_size: int,
-    dropout: float,
-    learned_positions: int = 0,
-    tokens: float,
-    bfloat16: bool,
-    devices: int,
-) -> float:
+def training_memory(sizes: Sizes, *, dropout: float, tokens: float, bfloat16: bool, devices: int) -> float:
     """Bytes that a GPU needs at most, which is while it computes the loss of a micro-batch.
 
     Weights, gradients and Adam's two moments are float32; mixed precision casts the weights besides, and data-parallel
@@ -91,31 +82,23 @@ def training_memory(
     allocator cannot use is in it; on a CPU the latter was half as much again.
 
     Args:
-        layers: N; the other sizes as in Table 3.
-        vocab_size: As for `parameters`, like `learned_positions`.
+        sizes: Of the model.
         dropout: As for `activation_bytes`, like `tokens` and `bfloat16`.
         devices: That train together.
     """
-    sizes = {"layers": layers, "d_model": d_model, "d_ff": d_ff, "heads": heads, "d_k": d_k, "d_v": d_v}
-    operand = 2 if bfloat16 else 4
+    operand, matrix = 2 if bfloat16 else 4, sizes.vocab_size * sizes.d_model
     each = 4 * 4 + (4 if devices > 1 else 0) + (2 if bfloat16 else 0)
-    weights = each * parameters(**sizes, vocab_size=vocab_size, learned_positions=learned_positions)
-    activations = activation_bytes(**sizes, dropout=dropout, tokens=tokens, bfloat16=bfloat16)
-    logits = operand * min(LOGITS, tokens * vocab_size)
-    gradients = (4 + operand) * vocab_size * d_model  # of the shared matrix: their sum, and those of a chunk
-    features = 3 * 4 * tokens * d_model  # the decoder's output, its real positions, their gradient
+    weights = each * parameters(sizes)
+    activations = activation_bytes(sizes, dropout=dropout, tokens=tokens, bfloat16=bfloat16)
+    logits = operand * min(LOGITS, tokens * sizes.vocab_size)
+    gradients = (4 + operand) * matrix  # of the shared matrix: their sum, and those of a chunk
+    features = 3 * 4 * tokens * sizes.d_model  # the decoder's output, its real positions, their gradient
     return weights + activations + logits + gradients + features
 
 
 def training_flops(
+    sizes: Sizes,
     *,
-    layers: int,
-    d_model: int,
-    d_ff: int,
-    heads: int,
-    d_k: int,
-    d_v: int,
-    vocab_size: int,
     source_tokens: float,
     target_tokens: float,
     source_length: float,
@@ -128,18 +111,40 @@ def training_flops(
     sustained rate of a device instead.
 
     Args:
-        layers: N; the other sizes as in Table 3.
+        sizes: Of the model.
         source_tokens: Seen in training, repetitions counted.
         target_tokens: Likewise.
         source_length: Mean tokens of a source sentence as a token sees them: each attends to so many.
         target_length: Likewise; a target token attends to half of its sentence.
     """
-    projections = heads * d_model * 2 * (d_k + d_v)  # query, key, value, output
-    mixing = heads * (d_k + d_v)  # scores and weighted sum, for each attended token
-    feed_forward = 2 * d_model * d_ff
+    mixing = sizes.heads * (sizes.d_k + sizes.d_v)  # scores and weighted sum, for each attended token
+    projections = 2 * sizes.d_model * mixing  # query, key, value, output
+    feed_forward = 2 * sizes.d_model * sizes.d_ff
     encoder = source_tokens * (projections + feed_forward + mixing * source_length)
     own = target_tokens * (projections + feed_forward + mixing * target_length / 2)
-    keys_and_values = heads * d_model * (d_k + d_v)
+    keys_and_values = sizes.d_model * mixing
     across = target_tokens * (keys_and_values + mixing * source_length) + source_tokens * keys_and_values
-    multiplications = layers * (encoder + own + across) + target_tokens * d_model * vocab_size
+    multiplications = sizes.layers * (encoder + own + across) + target_tokens * sizes.d_model * sizes.vocab_size
     return 3 * 2 * multiplications
+
+
+def accumulation_steps(
+    tokens_per_batch: int, tokens_per_device: int | None, *, world_size: int = 1, longest: int
+) -> int:
+    """Smallest number of micro-batches that keeps each within what a device can hold.
+
+    Args:
+        tokens_per_batch: Of one optimizer step over all devices.
+        tokens_per_device: Of one micro-batch, at most; None when a device's share of a step fits it.
+        world_size: Number of devices.
+        longest: Cost of the longest pair.
+    """
+    if tokens_per_device is None or (world_size == 1 and tokens_per_batch <= tokens_per_device):
+        return 1
+    if tokens_per_device <= longest:
+        raise ValueError(
+            f"data.tokens_per_device={tokens_per_device} is smaller than the longest pair ({longest} tokens) and one "
+            "token more. Raise it, or lower data.cleaning.max_length."
+        )
+    # A share of a step overshoots its equal part by less than the pair that was begun last.
+    return math.ceil(tokens_per_batch / (world_size * (tokens_per_device - longest)))

@@ -15,10 +15,9 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn.callbacks.speed import TrainingSpeed
-from aiayn.data.batching import accumulation_steps
 from aiayn.data.corpus import Corpus
 from aiayn.data.datamodule import ParallelDataModule
-from aiayn.evaluation.cost import training_flops
+from aiayn.evaluation.cost import Sizes, accumulation_steps, training_flops
 from aiayn.inference import checkpoint
 from aiayn.run_folder import RunFolder
 from aiayn.schema import check
@@ -145,10 +144,8 @@ def training_cost(trainer: Trainer, corpus: Corpus, config: dict[str, Any]) -> d
     speed = next(callback for callback in callbacks if isinstance(callback, TrainingSpeed))
     pairs = corpus.pairs("train")
     source, target = pairs.source.lengths + 1, pairs.target.lengths + 1  # with EOS
-    sizes = {key: config["model"][key] for key in ("layers", "d_model", "d_ff", "heads", "d_k", "d_v")}
     flops = training_flops(
-        **sizes,
-        vocab_size=corpus.tokenizer.vocab_size,
+        Sizes.of(config["model"], vocab_size=corpus.tokenizer.vocab_size),
         source_tokens=speed.tokens * source.sum() / target.sum(),
         target_tokens=speed.tokens,
         source_length=np.square(source).sum() / source.sum(),
