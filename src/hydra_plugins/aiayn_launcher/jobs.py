@@ -5,15 +5,20 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra._internal.core_plugins import basic_sweeper
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from aiayn.schema import NOT_IN_ROW
+
+if TYPE_CHECKING:  # what a sweep alone needs is imported when it starts, since Hydra imports this module every time
+    from aiayn.report.runs import Run
+    from aiayn.report.sweep import Progress
 
 
 class Sweeper(basic_sweeper.BasicSweeper):
@@ -79,6 +84,33 @@ def resolved(job: Job) -> dict[str, Any]:
     with suppress(OmegaConfBaseException):
         return dict(OmegaConf.to_container(job.config, resolve=True))  # type: ignore[arg-type]
     return {}
+
+
+def progress_of(jobs: Sequence[Job], state: str) -> list["Progress"]:
+    """How far each job is, all of them in `state` at first."""
+    from aiayn.report.runs import Run
+    from aiayn.report.sweep import Progress
+
+    return [Progress(Run.read(job.folder, row=job.row, config=resolved(job)), state) for job in jobs]
+
+
+def is_done(run: "Run") -> bool:
+    """Whether this very job was finished before; with another config in its folder, the run judges when it starts."""
+    theirs = run.result.get("composed", run.result.get("config"))  # an evaluation's config is that of its checkpoint
+    return run.result.get("status") == "done" and same_experiment(run.config, theirs)
+
+
+def finish(jobs: Sequence[Job], rows: Sequence["Progress"]) -> list[JobReturn]:
+    """Show what became of the jobs, and leave with 1 if one failed; else what Hydra wants to know of them."""
+    from aiayn.report.sweep import show
+
+    show(rows)
+    if any(row.state.startswith("failed") for row in rows):
+        raise SystemExit(1)
+    return [
+        JobReturn(job.overrides, status=JobStatus.COMPLETED, _return_value=row.run.score("averaged", "dev", "bleu"))
+        for job, row in zip(jobs, rows, strict=True)
+    ]
 
 
 def same_experiment(mine: dict[str, Any], theirs: Any) -> bool:

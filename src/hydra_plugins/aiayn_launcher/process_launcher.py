@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, TextIO
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Quote, QuotedString
-from hydra.core.utils import JobReturn, JobStatus, configure_log, setup_globals
+from hydra.core.utils import JobReturn, configure_log, setup_globals
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from hydra_plugins.aiayn_launcher.devices import share, visible_gpus
-from hydra_plugins.aiayn_launcher.jobs import Job, compose, resolved, same_experiment
+from hydra_plugins.aiayn_launcher.jobs import Job, compose, finish, is_done, progress_of
 from hydra_plugins.aiayn_launcher.process import received_signals, run_process
 
 if TYPE_CHECKING:  # what a sweep alone needs is imported when it starts, since Hydra imports this module every time
@@ -75,13 +75,12 @@ class ProcessLauncher(Launcher):
             ValueError: if there is no job, two jobs have the same folder, there are not enough devices for so many at
                 a time, or another process sweeps in the folder.
         """
-        from aiayn.report.runs import Run
-        from aiayn.report.sweep import Progress, lock_sweep, show
+        from aiayn.report.sweep import lock_sweep, show
 
         setup_globals()
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
         jobs = compose(self.hydra_context, self.config, job_overrides, initial_job_idx)
-        rows = [Progress(Run.read(job.folder, row=job.row, config=resolved(job)), "not run") for job in jobs]
+        rows = progress_of(jobs, "not run")
         if self.parallel < 1:
             raise ValueError(f"launcher.parallel must be at least 1, got {self.parallel}.")
         gpus = visible_gpus()
@@ -91,15 +90,10 @@ class ProcessLauncher(Launcher):
         self.lock = self.lock or lock_sweep(Path(str(self.config.hydra.sweep.dir)).absolute())
         with received_signals() as signals:
             self._run_all(jobs, rows, gpus, signals)
-        show(rows)
         if signals:
+            show(rows)
             raise SystemExit(128 + signals[0])  # what a shell says of a command that a signal ended; 130 after Ctrl-C
-        if any(row.state.startswith("failed") for row in rows):
-            raise SystemExit(1)
-        return [
-            JobReturn(job.overrides, status=JobStatus.COMPLETED, _return_value=row.run.score("averaged", "dev", "bleu"))
-            for job, row in zip(jobs, rows, strict=True)
-        ]
+        return finish(jobs, rows)
 
     def _run_all(self, jobs: list[Job], rows: list["Progress"], gpus: list[str], signals: list[int]) -> None:
         """Run the jobs, each waited for by a thread; this one receives the signals, and shows the table."""
@@ -147,9 +141,7 @@ class ProcessLauncher(Launcher):
             row.state = "not run"
             if signals:
                 return
-        result = row.run.result
-        theirs = result.get("composed", result.get("config"))
-        if result.get("status") == "done" and same_experiment(row.run.config, theirs):
+        if is_done(row.run):
             row.state = "done before"
             log.log(level, "%s is done; see %s", title, job.folder)
             return

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.singleton import Singleton
-from hydra.core.utils import JobReturn, JobStatus, configure_log, setup_globals
+from hydra.core.utils import JobReturn, configure_log, setup_globals
 from hydra_plugins.hydra_submitit_launcher import submitit_launcher
 from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf, SlurmQueueConf
 
-from hydra_plugins.aiayn_launcher.jobs import Job, compose, resolved, same_experiment
+from hydra_plugins.aiayn_launcher.jobs import Job, compose, finish, is_done, progress_of
 
 if TYPE_CHECKING:
     from aiayn.report.sweep import Progress
@@ -66,8 +66,7 @@ class SlurmLauncher(submitit_launcher.SlurmLauncher):
             ValueError: if there is no SLURM, or it refuses the jobs; if there is no job, two jobs have the same folder,
                 or another process sweeps in the folder.
         """
-        from aiayn.report.runs import Run
-        from aiayn.report.sweep import Progress, lock_sweep, show
+        from aiayn.report.sweep import lock_sweep
 
         setup_globals()
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
@@ -77,7 +76,7 @@ class SlurmLauncher(submitit_launcher.SlurmLauncher):
         self.parameters()  # refused before anything is looked at
         if not all(map(shutil.which, ("sbatch", "srun", "squeue"))):
             raise ValueError("launcher=slurm finds no sbatch, srun and squeue here; start it on a login node.")
-        rows = [Progress(Run.read(job.folder, row=job.row, config=resolved(job)), "queued") for job in jobs]
+        rows = progress_of(jobs, "queued")
         with lock_sweep(Path(str(self.config.hydra.sweep.dir)).absolute()):
             queued = queue()
             if queued is None:
@@ -86,21 +85,14 @@ class SlurmLauncher(submitit_launcher.SlurmLauncher):
             for number, (job, row) in enumerate(zip(jobs, rows, strict=True), start=initial_job_idx):
                 if slurm_id(job.folder) in queued:
                     continue
-                result = row.run.result
-                if result.get("status") == "done" and same_experiment(row.run.config, result.get("config")):
+                if is_done(row.run):
                     row.state = "done before"
                 else:
                     missing[number] = job
             if missing:
                 self._submit(missing)
             await_rows(rows)
-        show(rows)
-        if any(row.state.startswith("failed") for row in rows):
-            raise SystemExit(1)
-        return [
-            JobReturn(job.overrides, status=JobStatus.COMPLETED, _return_value=row.run.score("averaged", "dev", "bleu"))
-            for job, row in zip(jobs, rows, strict=True)
-        ]
+        return finish(jobs, rows)
 
     def parameters(self) -> dict[str, Any]:
         """What sbatch is asked for, in the words of hydra-submitit-launcher.
