@@ -102,7 +102,14 @@ def test_the_table_has_the_papers_figures_beside_those_of_finished_runs() -> Non
 
 
 def test_a_report_chooses_which_scores_stand_for_a_run() -> None:
-    runs = [Run(Path("one"), "big", {"report": {"checkpoint": "averaged", "split": "test"}}, {"scores": SCORES})]
+    runs = [
+        Run(
+            Path("one"),
+            "big",
+            {"report": {"checkpoint": "averaged", "split": "test"}},
+            {"status": "done", "scores": SCORES},
+        )
+    ]
     tree = specification(build_workspace("table2", runs, **PLACE))
     assert panels(tree)["Bar Chart"][0]["metrics"] == ["averaged/test/bleu", "paper/bleu"]
     assert "| 7.0 |" in figures_table(runs)

@@ -13,16 +13,16 @@ import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 from wandb_workspaces import expr
 
-from aiayn.report.rows import SETTINGS
+from aiayn.report.rows import SETTINGS, rows_of
 from aiayn.report.runs import Run
 
 STEP = "trainer/global_step"  # W&B's own step starts again when a run is resumed offline
 
 
 def measured(runs: Sequence[Run]) -> tuple[str, str]:
-    """The checkpoint and the split whose scores stand for a run: as `report` in its config says, as in Table 3 else."""
-    report = runs[0].config.get("report") or {}
-    return report.get("checkpoint") or "last", report.get("split") or "dev"
+    """The checkpoint and the split whose scores stand for a run."""
+    row = rows_of(runs)[0]
+    return row.checkpoint, row.split
 
 
 def sections(runs: Sequence[Run]) -> dict[str, list[Any]]:
@@ -120,23 +120,16 @@ def build_report(sweep: str, runs: Sequence[Run], claims: Sequence[str], *, enti
 
 def figures_table(runs: Sequence[Run]) -> str:
     """Markdown: perplexity, BLEU and millions of parameters of each row, the paper's and those of the finished runs."""
-    place = measured(runs)
     lines = ["| row | PPL, paper | PPL | BLEU, paper | BLEU | parameters, paper | parameters |", f"|---|{'---:|' * 6}"]
-    for run in runs:
-        paper = run.config.get("paper") or {}
-        figures = [
-            *(("%.2f", paper.get("perplexity")), ("%.2f", run.score(*place, "perplexity"))),
-            *(("%.1f", paper.get("bleu")), ("%.1f", run.score(*place, "bleu"))),
-            *(("%.1f M", millions(paper.get("parameters"))), ("%.1f M", millions(run.result.get("parameters")))),
-        ]
-        cells = [run.row.replace("|", "\\|"), *("" if value is None else form % value for form, value in figures)]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", f"PPL and BLEU of these runs: checkpoint {place[0]}, split {place[1]}."])
-
-
-def millions(count: float | None) -> float | None:
-    """The count in millions; None if there is none."""
-    return None if count is None else count / 1e6
+    for row in rows_of(runs):
+        figures: list[tuple[str, float, float | None]] = []
+        for name, form, unit in (("perplexity", "%.2f", 1), ("bleu", "%.1f", 1), ("parameters", "%.1f M", 1e6)):
+            ours = row.figure(name)
+            figures += [(form, unit, row.paper(name)), (form, unit, ours.mean if ours else None)]
+        cells = ["" if value is None else form % (value / unit) for form, unit, value in figures]
+        name = row.name.replace("|", "\\|")
+        lines.append(f"| {' | '.join([name, *cells])} |")
+    return "\n".join([*lines, "", "PPL and BLEU of these runs: checkpoint {}, split {}.".format(*measured(runs))])
 
 
 def specification(dashboard: ws.Workspace | wr.Report) -> dict[str, Any]:

@@ -35,7 +35,8 @@ def report(*configs: DictConfig) -> None:
     if is_sweep == bool(cfg.folder):
         raise ValueError("task=report needs a sweep or a folder of runs: give sweep=..., or folder=PATH, one of them.")
     runs = read_rows(configs) if is_sweep else read_folder(Path(cfg.folder))
-    rows = rows_of(runs, checkpoint=cfg.report.checkpoint, split=cfg.report.split)
+    # The rows of a sweep have been composed with what the command line says of `report`; runs in a folder have not.
+    rows = rows_of(runs) if is_sweep else rows_of(runs, checkpoint=cfg.report.checkpoint, split=cfg.report.split)
     bootstrap(rows)
     verdicts = [judge(claim, rows) for claim in read_claims(cfg, rows)]
     folder = common_folder(runs) if is_sweep else Path(cfg.folder)
