@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from aiayn.data import corpus
+from aiayn.data import builder, corpus
 from aiayn.data.cleaning import KEPT, Cleaning
 from aiayn.data.parallel_text import TextFiles
 from aiayn.data.tokenizer import Tokenizer
@@ -136,7 +136,7 @@ def measure(folder: Path, *, pairs: int, workers: int, vocab_size: int) -> None:
     generator = multiprocessing.get_context("spawn").Process(target=generate, args=(folder, pairs))
     generator.start()
     generator.join()  # in a process of its own, so that its memory is not counted
-    files = {split: {side: folder / f"{split}.{side}" for side in corpus.SIDES} for split in ("train", "dev", "test")}
+    files = {split: {side: folder / f"{split}.{side}" for side in builder.SIDES} for split in ("train", "dev", "test")}
     text = TextFiles(train=files["train"], dev=files["dev"], test=files["test"])
     stages = Stages()
     logging.getLogger("aiayn.data.corpus").addHandler(stages)
@@ -165,8 +165,8 @@ def measure(folder: Path, *, pairs: int, workers: int, vocab_size: int) -> None:
     print(f"on disk: {stored:.0f} bytes a pair")
 
     started = time.process_time()
-    builder = corpus._Builder(text, folder, cleaning=Cleaning(max_length=None, max_ratio=None), workers=0)
-    builder.encode(Free(prepared.tokenizer, text), np.full(pairs, KEPT, np.uint8))  # type: ignore[arg-type]
+    building = builder.Builder(text, folder, cleaning=Cleaning(max_length=None, max_ratio=None), workers=0)
+    building.encode(Free(prepared.tokenizer, text), np.full(pairs, KEPT, np.uint8))  # type: ignore[arg-type]
     serial = (time.process_time() - started) / pairs
     extrapolate(stages, pairs=pairs, serial=serial, parallel=stages.processor["encode"] / pairs - serial, stored=stored)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from aiayn.data.batching import BatchLoader, PairDataset, TokenBatchSampler, _equal_shares
-from aiayn.data.corpus import EncodedPairs, Ragged, encode_pairs
+from aiayn.data.ragged import EncodedPairs, Ragged, encode_pairs
 from aiayn.data.tokenizer import BOS, EOS, PAD, Tokenizer
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from aiayn import progress
-from aiayn.data import corpus
+from aiayn.data import builder
 from aiayn.data.cleaning import Cleaning
 from aiayn.data.corpus import Corpus, prepare
 from aiayn.data.parallel_text import ParallelText, multi30k
@@ -123,7 +123,7 @@ def test_the_tokenizer_learns_from_no_more_than_the_sample(tmp_path: Path, monke
 def test_the_number_of_workers_does_not_change_a_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
-    monkeypatch.setattr(corpus, "CHUNK", 3)
+    monkeypatch.setattr(builder, "CHUNK", 3)
     text = Lines(TRAIN * 5 + [("dog", "hund " * 11)] + TRAIN)
     paths = [prepared(text, tmp_path / str(number), workers=number).path for number in (0, workers)]
     files = sorted(file.name for file in paths[0].iterdir() if file.name != "statistics.json")
@@ -294,7 +294,7 @@ def test_progress_is_lines_without_a_terminal_and_a_bar_on_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(progress, "SECONDS", -1)
-    monkeypatch.setattr(corpus, "CHUNK", 13)
+    monkeypatch.setattr(builder, "CHUNK", 13)
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     with caplog.at_level(logging.INFO):
         prepared(Lines(), tmp_path / "lines")

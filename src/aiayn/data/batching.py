@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from aiayn.data.corpus import EncodedPairs
+from aiayn.data.ragged import EncodedPairs
 from aiayn.data.tokenizer import BOS, EOS, PAD
 
 MicroBatch = tuple[np.ndarray, int]  # rows of the split, (pairs,), and the target tokens of the whole optimizer step

@@ -1,24 +1,17 @@
-"""Rows as a table: on the terminal, and as Markdown, CSV and LaTeX."""
+"""Rows as a table: its columns, what is to know about them, and the claims; formats.py writes it."""
 
-import csv
-import io
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from aiayn.evaluation.significance import Interval
 from aiayn.report.claims import Verdict
-from aiayn.report.rows import METRICS, ONE_SEED, SETTINGS, Figure, Row, base_of, devices, differences, measured
+from aiayn.report.rows import ONE_SEED, SETTINGS, Figure, Row, base_of, devices, differences, measured
 from aiayn.report.runs import Run
-
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
 
 PLUS_MINUS, MINUS = "\u00b1", "\u2212"
 VERDICT_HEADS = ["claim", "effect, 95 % interval", "paper", "verdict"]
-PAPER = ("perplexity", "bleu", "parameters", "flops")  # of which it has figures
 APART = "with 95 % interval, over sentences (bootstrap, 1000 resamples) and, where there are several, seeds (Welch's t)"
 P_VALUES = (
     "sacreBLEU's paired bootstrap of BLEU against base, of single runs: one-tailed, over sentences and not over seeds, "
@@ -33,30 +26,6 @@ SCALED = (
     "the plots show distances from base"
 )
 Notes = list[tuple[str, str]]  # labels and texts
-TEX_NAMES = {
-    "N": "$N$",
-    "d_model": r"$d_{\mathrm{model}}$",
-    "d_ff": r"$d_{\mathrm{ff}}$",
-    "h": "$h$",
-    "d_k": "$d_k$",
-    "d_v": "$d_v$",
-    "P_drop": r"$P_{\mathrm{drop}}$",
-    "eps_ls": r"$\epsilon_{\mathrm{ls}}$",
-    "params": r"params $\times 10^6$",
-}
-TEX_ESCAPES = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "[": "{[}",  # which a line's end, and so does *, would take for its own
-    "*": "{*}",
-    PLUS_MINUS: r"$\pm$",
-    MINUS: "$-$",
-    **{character: f"\\{character}" for character in "&%$#_{}"},
-}
 
 
 @dataclass(frozen=True)
@@ -231,91 +200,6 @@ def is_scaled(rows: Sequence[Row]) -> bool:
     return any((row.config.get("scale") or {}).get("name", "full") != "full" for row in rows)
 
 
-def to_csv(rows: Sequence[Row]) -> str:
-    """One line a row, with full precision."""
-    settings = shown_settings(rows)
-    lines = []
-    for row in rows:
-        line: dict[str, Any] = {"row": row.name, "group": row.group}
-        line |= {name: row.settings.get(key) for name, key in settings.items()}
-        for name in ("perplexity", "bleu", "chrf", "parameters", "flops", "training_seconds"):
-            figure, paper = row.figure(name), row.paper(name)
-            line |= {name: figure and figure.mean, f"{name}_deviation": figure and figure.deviation}
-            if name in PAPER:
-                line[f"{name}_paper"] = paper
-        for name in METRICS:
-            apart = row.apart.get(name)
-            line |= {f"{name}_minus_base": apart and apart.value}
-            line |= {f"{name}_minus_base_low": apart and apart.low, f"{name}_minus_base_high": apart and apart.high}
-            line[f"{name}_p"] = row.p_values.get(name)
-        done = len(row.done)
-        lines.append(
-            {
-                **line,
-                "runs": len(row.runs),
-                "done": done,
-                "checkpoint": row.checkpoint,
-                "split": row.split,
-                "state": row.state,
-            }
-        )
-    output = io.StringIO()
-    writer = csv.DictWriter(output, list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return output.getvalue()
-
-
-def to_markdown(rows: Sequence[Row], notes: Notes, verdicts: Sequence[Verdict]) -> str:
-    """A table as GitHub shows it, what is to know about it, and the claims."""
-    shown = columns(rows)
-    parts = [markdown_table([column.name for column in shown], [column.of_text for column in shown], cells(shown))]
-    parts.append("\n".join(f"- **{label}**: {markdown(text)}" for label, text in notes))
-    if verdicts:
-        lines = [verdict_cells(verdict) for verdict in verdicts]
-        parts.append(markdown_table(VERDICT_HEADS, [True, False, False, True], lines))
-    return "\n\n".join(parts) + "\n"
-
-
-def markdown_table(heads: Sequence[str], of_text: Sequence[bool], lines: Sequence[Sequence[str]]) -> str:
-    """Lines of cells with their heads, figures to the right."""
-    rules = [":--" if text else "--:" for text in of_text]
-    body = [[markdown(head) for head in heads], rules, *([markdown(cell) for cell in line] for line in lines)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in body)
-
-
-def markdown(text: str) -> str:
-    """Text that Markdown shows as it is; underscores inside words do no harm and stay readable."""
-    text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
-    return re.sub(r"[\\`*|\[\]~$]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)
-
-
-def to_latex(rows: Sequence[Row]) -> str:
-    """A tabular of booktabs, with a rule between the paper's groups."""
-    shown = columns(rows)
-    ends = breaks(rows)
-    body = []
-    for number, line in enumerate(cells(shown)):
-        body += [r"\midrule"] * (number in ends)
-        body.append(" & ".join(map(latex, line)) + r" \\")
-    lines = [
-        r"% needs \usepackage{booktabs}",
-        rf"\begin{{tabular}}{{{''.join('l' if column.of_text else 'r' for column in shown)}}}",
-        r"\toprule",
-        " & ".join(TEX_NAMES.get(column.name) or latex(column.name) for column in shown) + r" \\",
-        r"\midrule",
-        *body,
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def latex(text: str) -> str:
-    """Text that LaTeX sets as it is."""
-    return "".join(TEX_ESCAPES.get(character, character) for character in " ".join(text.split()))
-
-
 def cells(shown: Sequence[Column]) -> list[list[str]]:
     """The columns' cells by row."""
     return [list(line) for line in zip(*(column.cells for column in shown), strict=True)]
@@ -329,25 +213,3 @@ def verdict_cells(verdict: Verdict) -> list[str]:
     paper = "" if verdict.paper is None else f"{verdict.paper:+.2f}"
     reason = f" ({verdict.reason})" if verdict.reason else ""
     return [claim.text, found, paper.replace("-", MINUS), verdict.verdict + reason]
-
-
-def to_terminal(rows: Sequence[Row], *, width: int) -> "RichTable":
-    """The table for the terminal, without its settings where `width` characters do not hold them."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = columns(rows)
-    # Heads break between words, cells do not.
-    least = {column.name: max(map(len, [*column.name.split(), *column.cells])) for column in shown}
-    if sum(least.values()) + 2 * len(shown) > width:
-        shown = [column for column in shown if not column.detail]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for column in shown:
-        justify: Literal["left", "right"] = "left" if column.of_text else "right"
-        narrowest = None if column.name == "state" else least[column.name]
-        table.add_column(Text(column.name), justify=justify, overflow="fold", min_width=narrowest)
-    ends = breaks(rows)
-    for number, line in enumerate(cells(shown), start=1):
-        table.add_row(*map(Text, line), end_section=number in ends)
-    return table

@@ -15,11 +15,12 @@ from rich.console import Console
 from rich.text import Text
 
 from aiayn.report.claims import Claim, Verdict, claims_about, judge
+from aiayn.report.formats import to_csv, to_latex, to_markdown, to_terminal
 from aiayn.report.page import page
 from aiayn.report.plots import draw, plots
 from aiayn.report.rows import Row, bootstrap, rows_of
 from aiayn.report.runs import Run, read_folder, read_rows
-from aiayn.report.table import Notes, notes, to_csv, to_latex, to_markdown, to_terminal, verdict_cells
+from aiayn.report.table import Notes, notes, verdict_cells
 
 OF_REPORT = ("task=", "folder=", "report.", "claims")  # overrides that the sweep itself did not have
 

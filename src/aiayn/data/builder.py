@@ -1,0 +1,198 @@
+"""The stages that build a corpus: judge the pairs, train the tokenizer, encode.
+
+The training text is read three times, since 36 million pairs of strings would not fit in memory and reading is cheap
+beside encoding: to judge the pairs by their text, to train the tokenizer on a sample of those that passed, and to
+encode. Encoding runs in threads: SentencePiece lets go of Python's global lock, so two threads encode as fast as two
+processes, with nothing to send between them and nothing left running when one is killed. Chunks come back in order, so
+the number of workers does not change the result.
+"""
+
+import contextlib
+import itertools
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from aiayn.data.cleaning import KEPT, Cleaning, pair_hashes, removed_by_rule
+from aiayn.data.parallel_text import ParallelText
+from aiayn.data.ragged import Ragged, RaggedWriter, encode_pairs, to_disk
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.progress import progress
+
+logger = logging.getLogger(__name__)
+
+SIDES = ("source", "target")
+CHUNK = 4096  # pairs handed to a thread at a time, about 0.15 s of encoding
+
+Chunk = tuple[list[str], list[str]]  # sources, targets
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Builder:
+    """The stages of one build; each writes into `folder` and leaves its seconds in `seconds`."""
+
+    def __init__(self, text: ParallelText, folder: Path, *, cleaning: Cleaning, workers: int) -> None:
+        self.text, self.folder, self.cleaning, self.workers = text, folder, cleaning, workers
+        self.seconds: dict[str, float] = {}
+
+    def build(self, train: Callable[[Iterable[str]], Tokenizer], *, sample: int) -> dict[str, Any]:
+        """Run all stages; `train` makes a tokenizer of sentences, at most `sample`. Returns the statistics."""
+        held_out = {split: _whole(self.text, split) for split in self.text.splits() if split != "train"}
+        with self.stage("judge"):
+            verdicts = self.judge_text(held_out)
+        with self.stage("tokenizer"):
+            tokenizer = train(self.sample(verdicts == KEPT, pairs=sample // 2))
+        with self.stage("encode"):
+            self.write_held_out(held_out, tokenizer)
+            tokens = self.encode(tokenizer, verdicts)
+        write(self.folder / "tokenizer.model", tokenizer.model)
+        kept, removed = _counts(verdicts)
+        logger.info("cleaning: %d pairs read, %d kept, removed: %s", len(verdicts), kept, removed)
+        return {
+            "pairs_read": len(verdicts),
+            "removed": removed,
+            "kept": kept,
+            "tokens": tokens,
+            "splits": {"train": kept, **{split: len(sources) for split, (sources, _) in held_out.items()}},
+            "seconds": self.seconds,
+        }
+
+    def judge_text(self, held_out: dict[str, Chunk]) -> np.ndarray:
+        """Apply the rules that need no tokens; verdicts, `(pairs,)`."""
+        sources_seen, targets_seen = (
+            {sentence.strip() for texts in held_out.values() for sentence in texts[side]} for side in (0, 1)
+        )
+        verdicts, hashes = [np.empty(0, np.uint8)], [np.empty(0, np.int64)]
+        for sources, targets in _watched(_chunks(self.text), "judge"):
+            verdicts.append(self.cleaning.judge_text(sources, targets, held_out=(sources_seen, targets_seen)))
+            hashes.append(pair_hashes(sources, targets))
+        judged = np.concatenate(verdicts)
+        self.cleaning.judge_repetition(judged, np.concatenate(hashes))
+        _counts(judged)
+        return judged
+
+    def sample(self, passed: np.ndarray, *, pairs: int) -> Iterator[str]:
+        """Sentences of a uniform sample of the pairs that passed; it depends on the text alone."""
+        rows = np.flatnonzero(passed)
+        if len(rows) > pairs:
+            rows = np.random.default_rng(1).choice(rows, pairs, replace=False)
+        chosen = np.zeros_like(passed)
+        chosen[rows] = True
+        for sources, targets in self.selected(chosen, "tokenizer"):
+            yield from sources
+            yield from targets
+
+    def encode(self, tokenizer: Tokenizer, verdicts: np.ndarray) -> dict[str, int]:
+        """Write the training pairs that passed, and enter the rules that count tokens; tokens by side."""
+        encode = partial(_encode, tokenizer, self.cleaning)
+        chunks = self.selected(verdicts == KEPT, "encode")
+        judged, tokens = [], dict.fromkeys(SIDES, 0)
+        with contextlib.ExitStack() as stack:
+            writers = [stack.enter_context(self.writer("train", side, tokenizer)) for side in SIDES]
+            for verdict, *encoded in _in_order(encode, chunks, workers=self.workers):
+                judged.append(verdict)
+                for side, writer, ragged in zip(SIDES, writers, encoded, strict=True):
+                    writer.append(ragged)
+                    tokens[side] += len(ragged.tokens)
+        verdicts[verdicts == KEPT] = np.concatenate(judged)
+        return tokens
+
+    def write_held_out(self, held_out: dict[str, Chunk], tokenizer: Tokenizer) -> None:
+        """Write dev and test line for line, as text and encoded."""
+        for split, texts in held_out.items():
+            encoded = encode_pairs(tokenizer, *texts)
+            for side, sentences, ragged in zip(SIDES, texts, (encoded.source, encoded.target), strict=True):
+                write(self.folder / f"{split}.{side}.txt", "".join(f"{sentence}\n" for sentence in sentences))
+                with self.writer(split, side, tokenizer) as writer:
+                    writer.append(ragged)
+
+    def writer(self, split: str, side: str, tokenizer: Tokenizer) -> RaggedWriter:
+        return RaggedWriter(self.folder / f"{split}.{side}", vocab_size=tokenizer.vocab_size)
+
+    def selected(self, chosen: np.ndarray, stage: str) -> Iterator[Chunk]:
+        """The chosen pairs of train, `chosen` being boolean, `(pairs,)`."""
+        start = 0
+        for chunk in _watched(_chunks(self.text), stage, total=len(chosen)):
+            marks = chosen[start : start + len(chunk[0])].tolist()
+            start += len(chunk[0])
+            sources, targets = (list(itertools.compress(sentences, marks)) for sentences in chunk)
+            if sources:
+                yield sources, targets
+        if start != len(chosen):
+            raise ValueError(f"The training text changed while it was read: {len(chosen)} pairs, then {start}.")
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        started = time.monotonic()
+        yield
+        self.seconds[name] = round(time.monotonic() - started, 2)
+        logger.info("%s: %.1f s", name, self.seconds[name])
+
+
+def _encode(tokenizer: Tokenizer, cleaning: Cleaning, chunk: Chunk) -> tuple[np.ndarray, Ragged, Ragged]:
+    """Encode a chunk: verdicts, and the sources and targets that no rule removes."""
+    encoded = encode_pairs(tokenizer, *chunk)
+    verdicts = cleaning.judge_lengths(encoded.source.lengths, encoded.target.lengths)
+    keep = verdicts == KEPT
+    return verdicts, encoded.source.select(keep), encoded.target.select(keep)
+
+
+def _whole(text: ParallelText, split: str) -> Chunk:
+    """All of a split that fits in memory."""
+    pairs = list(text.pairs(split))
+    return [source for source, _ in pairs], [target for _, target in pairs]
+
+
+def _chunks(text: ParallelText) -> Iterator[Chunk]:
+    """The training text, stripped, so many pairs at a time."""
+    pairs = iter(text.pairs("train"))
+    while chunk := list(itertools.islice(pairs, CHUNK)):
+        yield [source.strip() for source, _ in chunk], [target.strip() for _, target in chunk]
+
+
+def _counts(verdicts: np.ndarray) -> tuple[int, dict[str, int]]:
+    """Pairs kept, and removed by each rule; an error when none is kept."""
+    kept, removed = int(np.count_nonzero(verdicts == KEPT)), removed_by_rule(verdicts)
+    if not kept:
+        raise ValueError(
+            f"No training pair is left of {len(verdicts)}: {removed}. Loosen data.cleaning or check data.train."
+        )
+    return kept, removed
+
+
+def _in_order(function: Callable[[Item], Result], items: Iterable[Item], *, workers: int) -> Iterator[Result]:
+    """Map in threads; results in the order of the items, of which only a few are held at a time."""
+    if not workers:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        running = deque[Any]()
+        for item in items:
+            running.append(pool.submit(function, item))
+            if len(running) > 2 * workers:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
+
+
+def _watched(chunks: Iterable[Chunk], stage: str, *, total: int | None = None) -> Iterator[Chunk]:
+    """Pass chunks on and show how many pairs went by."""
+    with progress(f"{stage}: pairs", total=total) as advance:
+        for chunk in chunks:
+            yield chunk
+            advance(len(chunk[0]))
+
+
+def write(path: Path, content: str | bytes) -> None:
+    """Write a file, and wait until it is on the disk."""
+    with path.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        to_disk(file)
