@@ -100,6 +100,7 @@ def test_a_row_of_a_sweep_is_named_by_what_makes_it_another_experiment() -> None
     how = ["task=plan", "trainer=ddp_cpu", "trainer.devices=2", "launcher.parallel=3", "outputs=/a", "sweep=table3_a"]
     assert row([*how, "seed=2", "experiment=table3_a_h1"]) == "table3_a_h1,seed=2"
     assert row(["+model.heads=4", "data.path=a/b"]) == "+model.heads=4,data.path=a_b"
+    assert row(["data.vocab_size=9", "experiment=table3_a_h1"]) == "table3_a_h1,data.vocab_size=9"
     assert row(how) == "base"
     assert row(["checkpoint=a/averaged.ckpt"]) != row(["checkpoint=b/averaged.ckpt"])
     assert row(["checkpoint=a/averaged.ckpt", "inference.beam=2"]).startswith("averaged-")

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from aiayn.report.runs import Run
 from aiayn.report.sweep import Progress, lock_sweep, seconds_left, table
 from aiayn.tasks.status import status
+from hydra_plugins.aiayn_launcher.jobs import is_done
 
 METRICS = """dev/bleu,step,train/loss
 ,{first},7.0
@@ -175,3 +176,15 @@ def test_rows_on_several_devices_end_when_one_of_them_fails(aiayn, tmp_path, mon
     names = sorted(path.name for path in (tmp_path / "sweep").iterdir())
     assert names == [".sweep.lock", "multirun.yaml", "seed_2", "seed_3", "seed_5"]  # no rank swept by itself
     assert processes(str(tmp_path)) == []
+
+
+def test_a_job_is_done_when_this_very_job_was_finished(tmp_path):
+    # An evaluation keeps what it was composed of beside the config of its checkpoint.
+    planned = {"checkpoint": "a.ckpt", "model": {"name": "tiny"}, "inference": {"beam": 2}, "launcher": {"parallel": 1}}
+    again = {**planned, "launcher": {"parallel": 4}, "trainer": {"devices": 2}}
+    other = {**planned, "inference": {"beam": 4}}
+    result = {"status": "done", "composed": planned, "config": {"model": {"name": "big"}}}
+    assert is_done(Run(tmp_path, "row", again, result))
+    assert not is_done(Run(tmp_path, "row", other, result))
+    assert is_done(Run(tmp_path, "row", again, {"status": "done", "config": planned}))
+    assert not is_done(Run(tmp_path, "row", again, {"status": "failed", "config": planned}))
