@@ -24,9 +24,10 @@ MAY_IMPORT = {
     "report": {"evaluation", "schema"},
     "callbacks": {*STAGES, "progress"},
     "hydra_plugins": {"report", "schema"},
-    "tasks": {*STAGES, "report", "callbacks", "progress", "run_folder", "schema"},
+    "tasks": {*STAGES, "report", "callbacks", "progress", "files", "run_folder", "schema"},
     "progress": set(),
-    "run_folder": {"schema"},
+    "files": set(),
+    "run_folder": {"files", "schema"},
     "schema": set(),
     "run": {"schema"},  # and the task that the config names
 }

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
 
+from aiayn.files import write_text
 from aiayn.schema import NO_EFFECT, PROJECT
 
 PACKAGES = ("torch", "lightning", "hydra-core", "sentencepiece", "sacrebleu")
@@ -96,9 +97,7 @@ class RunFolder:
     def write(self, **values: Any) -> None:
         """Add values to result.json; it is replaced as a whole, so that a reader never sees half of it."""
         self.result.update(values)
-        temporary = self.path / ".result.json"
-        temporary.write_text(json.dumps(self.result, indent=2) + "\n")
-        temporary.replace(self.path / "result.json")
+        write_text(self.path / "result.json", json.dumps(self.result, indent=2) + "\n")
 
     def check_resumable(self, config: dict[str, Any], step: int, topology: dict[str, int]) -> None:
         """Refuse to go on from a checkpoint of another experiment, from behind the last step, or with other ranks.

@@ -8,6 +8,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from aiayn.files import write_text
 from aiayn.report.rows import rows_of
 from aiayn.report.runs import read_rows
 from aiayn.tasks.report import read_claims
@@ -42,9 +43,8 @@ def dashboard(*rows: DictConfig) -> None:
     workspace = build_workspace(folder.name, runs, entity=entity or "", project=project)
     report = build_report(folder.name, runs, claims, entity=entity or "", project=project)
     file = folder / "report" / "dashboard.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
     both = {"workspace": specification(workspace), "report": specification(report)}
-    file.write_text(json.dumps(both, indent=2) + "\n")
+    write_text(file, json.dumps(both, indent=2) + "\n")
     print(file)
     if not logged_in:
         print("W&B has no login, so neither is on its server; `wandb login`, then the same command saves both.")

@@ -3,7 +3,6 @@
 import json
 import logging
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from aiayn.data.parallel_text import ParallelText
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.evaluation.bleu import Score, scores
 from aiayn.evaluation.significance import statistics
+from aiayn.files import write_text
 from aiayn.inference import checkpoint
 from aiayn.inference.scoring import log_likelihoods
 from aiayn.inference.translation import translate_sentences
@@ -119,19 +119,8 @@ def evaluate_splits(loaded: checkpoint.Checkpoint, corpus: Corpus, folder: RunFo
 
 
 def write_lines(path: Path, lines: Sequence[str]) -> None:
-    """Write sentences, one a line, whole or not at all."""
-    text = "".join(f"{line}\n" for line in lines)
-    path = path.resolve()  # a link stays a link
-    if path.exists() and not path.is_file():  # a device or a pipe cannot be replaced; a folder is refused by the system
-        path.write_text(text, encoding="utf-8", newline="\n")
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Write sentences, one a line."""
+    write_text(path, "".join(f"{line}\n" for line in lines))
 
 
 def show(folder: RunFolder, corpus: Corpus, *, samples: int = 4) -> None:
@@ -209,7 +198,7 @@ def evaluate(cfg: DictConfig) -> None:
         "composed": OmegaConf.to_container(cfg, resolve=True),  # tells a sweep that this very job is done
         "scores": {file.stem: {"step": loaded.step, data.split: result.as_dict()}},
     }
-    write_lines(folder / "evaluation.json", [json.dumps(content, indent=2)])
+    write_text(folder / "evaluation.json", json.dumps(content, indent=2) + "\n")
     for score in result.scores.values():
         print(f"{data.name} {data.split} {score}")
     print(f"{data.name} {data.split} perplexity {result.perplexity:.2f}, exact match {100 * result.exact_match:.1f} %")

@@ -22,6 +22,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from aiayn.evaluation.estimate import GIB, Assumptions, Plan, chosen_precision, estimate
+from aiayn.files import write_text
 from aiayn.schema import check
 
 
@@ -45,10 +46,7 @@ def plan(*rows: DictConfig) -> None:
     output = rows[0].plan.output or (folder.parent / "plan.json" if is_sweep else None)
     if output:
         content = {"assumptions": asdict(assumptions), "rows": [asdict(row) for row in plans], "totals": totals}
-        temporary = Path(f"{output}.tmp")
-        temporary.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        temporary.replace(output)
+        write_text(Path(output), json.dumps(content, indent=2) + "\n")
         print(f"plan: {output}")
     if totals["refused"]:
         raise SystemExit(1)

@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.text import Text
 
+from aiayn.files import write_text
 from aiayn.report.claims import Claim, Verdict, claims_about, judge
 from aiayn.report.formats import to_csv, to_latex, to_markdown, to_terminal
 from aiayn.report.page import page
@@ -74,7 +75,7 @@ def write(folder: Path, rows: Sequence[Row], known: Notes, verdicts: Sequence[Ve
         "table.tex": to_latex(rows),
     }
     for name, text in texts.items():
-        (target / name).write_text(text, encoding="utf-8")
+        write_text(target / name, text)
     for plot in drawn:
         draw(plot, target / f"{plot.name}.png")
     show(rows, known, verdicts)
