@@ -75,6 +75,7 @@ def test_an_experiment_is_its_row_of_table_2(row):
     size, pair = row.split("_")
     cfg, plain = composed(f"experiment=table2_{row}"), composed(f"model={size}", f"data=wmt14_{pair}")
     assert (cfg.paper.bleu, cfg.paper.flops) == (TABLE_2[row], 3.3e18 if size == "base" else 2.3e19)
+    assert (cfg.report.checkpoint, cfg.report.split) == ("averaged", "test")
     assert (cfg.model, cfg.data, cfg.training) == (plain.model, plain.data, plain.training)
     assert composed(f"experiment=table2_{row}", "scale=tiny").data.corpus.target_language == pair[2:]
 

@@ -189,3 +189,36 @@ def test_rows_that_cannot_be_compared_have_no_p_value(tmp_path: Path, spoilt: st
     assert not rows[1].p_values
     assert not rows[1].apart
     assert rows[1].figure("bleu") is not None
+
+
+@pytest.mark.parametrize("parameters", [float("nan"), float("inf"), True, "many"])
+def test_a_figure_that_is_none_is_left_out_of_the_mean(tmp_path: Path, parameters: object) -> None:
+    for seed in (1, 2):
+        folder = write_run(tmp_path / str(seed), config("x", seed=seed))
+        if seed == 2:
+            file = folder / "result.json"
+            file.write_text(json.dumps({**json.loads(file.read_text()), "parameters": parameters}))
+    (row,) = rows_of(read_folder(tmp_path))
+    figure = row.figure("parameters")
+    assert figure is not None
+    assert (figure.mean, figure.runs) == (63_000_000, 1)
+
+
+def test_a_mean_over_fewer_runs_than_are_done_is_said(tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        write_run(tmp_path / str(seed), config("x", seed=seed), checkpoint="last" if seed < 3 else "averaged")
+    (row,) = rows_of(read_folder(tmp_path))
+    assert row.state == "2 done, 1 without scores"
+
+
+def test_a_damaged_run_does_not_keep_the_others_from_being_read(tmp_path: Path) -> None:
+    whole = write_run(tmp_path / "whole", config("x"))
+    for name, metrics in (("a", "no,column\n1,2\n"), ("b", "step,dev/bleu\nx,1\n3,"), ("c", "")):
+        folder = write_run(tmp_path / name, config(name))
+        (folder / "metrics" / "version_0" / "metrics.csv").write_text(metrics)
+        (folder / "metrics" / "version_x").mkdir()
+        (folder / "metrics" / "version_x" / "metrics.csv").write_text("step,dev/bleu\n1,2\n")
+    (tmp_path / "a" / "result.json").write_text('{"config": [1, 2], "status": "done"}')
+    runs = {run.row: run for run in read_folder(tmp_path)}
+    assert [dict(runs[name].metrics) for name in ("a", "b", "c")] == [{}, {}, {}]
+    assert (runs["a"].state, runs["whole"].state, runs["whole"].folder) == ("missing", "done", whole)
