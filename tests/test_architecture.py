@@ -25,10 +25,14 @@ MAY_IMPORT = {
     "callbacks": {*STAGES, "progress"},
     "hydra_plugins": {"report", "schema"},
     "tasks": {*STAGES, "report", "callbacks", "progress", "files", "run_folder", "schema"},
+    "analysis": {"model", "data.tokenizer", "inference", "evaluation", "progress", "files"},
+    "serving": {"model", "data.tokenizer", "inference", "analysis"},
+    "applications": {*STAGES, "analysis", "serving", "report", "tasks", "progress", "files", "run_folder", "schema"},
     "progress": set(),
     "files": set(),
     "run_folder": {"files", "schema"},
     "schema": set(),
+    "aiayn": {"inference"},
     "run": {"schema"},  # and the task that the config names
 }
 

@@ -1,23 +1,41 @@
 """Files are whole, or they are not there."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file under a temporary name beside its place and rename it, so that a reader never sees half of it.
+@contextmanager
+def whole(path: Path) -> Iterator[TextIO]:
+    """Open a file under a temporary name beside its place; it is renamed when the block ends without an error.
+
+    So a reader never sees half of it. Lines end in a line feed on every system.
 
     Raises:
         OSError: if it cannot be written; an older file of that name is then untouched.
     """
     path = path.resolve()  # a link stays a link
     if path.exists() and not path.is_file():  # a device or a pipe cannot be replaced; a folder is refused by the system
-        path.write_text(text, encoding="utf-8", newline="\n")
+        with path.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+        with temporary.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file as `whole` does.
+
+    Raises:
+        OSError: if it cannot be written; an older file of that name is then untouched.
+    """
+    with whole(path) as file:
+        file.write(text)

@@ -184,11 +184,12 @@ def test_decode_keeps_the_order_and_the_mode_and_reports_every_sentence(opiniona
     model = opinionated(2, vocab_size=97).train()
     sources = sentences(23, 97, 13)
     done: list[int] = []
-    targets = decode(model, sources, beam=3, tokens_per_batch=60, max_extra_length=5, progress=done.append)
+    found = decode(model, sources, beam=3, tokens_per_batch=60, max_extra_length=5, progress=done.append)
     assert model.training
     model.eval()
     expected = [search(model, padded([source]), beam=3, max_extra_length=5)[0][0].tokens for source in sources]
-    assert targets == expected
+    assert [hypotheses[0].tokens for hypotheses in found] == expected
+    assert {len(hypotheses) for hypotheses in found} == {1}
     assert sum(done) == 23
     assert done[0] == 60 // (max(map(len, sources)) + 1 + 5)  # the longest first
 

@@ -6,7 +6,7 @@ import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from aiayn.evaluation.bleu import chrf, sacre_bleu
-from aiayn.inference.translation import translate_sentences
+from aiayn.inference.translation import translator
 from aiayn.model.transformer import Transformer
 
 
@@ -28,13 +28,8 @@ class TranslationQuality(Callback):
         hypotheses = [""] * len(sources)
         share = slice(trainer.global_rank, None, trainer.world_size)
         with trainer.precision_plugin.forward_context():
-            hypotheses[share] = translate_sentences(
-                cast(Transformer, pl_module.model),
-                corpus.tokenizer,
-                sources[share],
-                **self.inference,
-                silent=not trainer.is_global_zero,
-            )
+            own = translator(cast(Transformer, pl_module.model), corpus.tokenizer, **self.inference)
+            hypotheses[share] = own.translate(sources[share], silent=not trainer.is_global_zero)
         if trainer.world_size > 1:
             shares: list[Any] = [None] * trainer.world_size
             dist.all_gather_object(shares, hypotheses[share])

@@ -5,19 +5,21 @@ go on; so a beam of one is the greedy search, and no more than `beam` hypotheses
 tokens, EOS among them, scores log P(target | source) / lp(length), with lp(length) = ((5 + length) / 6)^alpha
 (Wu et al. 2016, equation 14, without the coverage penalty; tensor2tensor counts EOS too).
 
-The search for a sentence ends when none of its live hypotheses can still become the best one. Log-probabilities only
-fall and lp only rises, so a live hypothesis scores at most log P / lp(limit), `limit` being the greatest length. There
-EOS is the only choice. Stopping so never costs the best hypothesis of the beam; runners-up may be missing.
+The search for a sentence ends when none of its live hypotheses can still become one of the `n_best` that are wanted.
+Log-probabilities only fall and lp only rises, so a live hypothesis scores at most log P / lp(limit), `limit` being the
+greatest length. There EOS is the only choice. Stopping so never costs one of the `n_best`; later ones may be missing.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from aiayn.data.tokenizer import BOS, EOS
+from aiayn.inference.ensemble import Ensemble
 from aiayn.model.transformer import Transformer
 
 NEVER = -torch.inf
@@ -40,12 +42,13 @@ def length_penalty(length: Tensor | int, alpha: float) -> Tensor:
 
 @torch.inference_mode()
 def search(
-    model: Transformer,
+    model: Transformer | Ensemble,
     source: Tensor,
     *,
     beam: int = 4,
     alpha: float = 0.6,
     max_extra_length: int = 50,
+    n_best: int = 1,
     eos_id: int = EOS,
     bos_id: int = BOS,
 ) -> list[list[Hypothesis]]:
@@ -57,6 +60,7 @@ def search(
         beam: Hypotheses for each sentence.
         alpha: Exponent of the length penalty; 0 prefers short targets, 1 compares probabilities per token.
         max_extra_length: A target, with EOS, has at most this many tokens more than its source, with EOS.
+        n_best: How many hypotheses are wanted; the search goes on until no other can be among them.
         eos_id: Ends a target.
         bos_id: Starts every target; never predicted, nor is padding.
 
@@ -66,8 +70,9 @@ def search(
     limit = (source != model.pad_id).sum(1) + max_extra_length
     if model.longest is not None:
         limit = limit.clamp(max=model.longest)
-    beams = _Beams(limit, beam=beam, alpha=alpha, eos_id=eos_id, forbidden=(model.pad_id, bos_id), bos_id=bos_id)
-    state = model.start(source)
+    forbidden = (model.pad_id, bos_id)
+    beams = _Beams(limit, beam=beam, alpha=alpha, n_best=n_best, eos_id=eos_id, forbidden=forbidden, bos_id=bos_id)
+    state: Any = model.start(source)
     while len(beams.sentence):
         logits = model.step(beams.tokens[:, :, -1], state)
         state.reorder(beams.extend(logits.float()))
@@ -85,12 +90,22 @@ class _Beams:
     """
 
     def __init__(
-        self, limit: Tensor, *, beam: int, alpha: float, eos_id: int, forbidden: Sequence[int], bos_id: int
+        self,
+        limit: Tensor,
+        *,
+        beam: int,
+        alpha: float,
+        n_best: int,
+        eos_id: int,
+        forbidden: Sequence[int],
+        bos_id: int,
     ) -> None:
         if beam < 1:
             raise ValueError(f"inference.beam must be at least 1, got {beam}. 1 is greedy search, the paper has 4.")
         if alpha < 0:
             raise ValueError(f"inference.alpha must not be negative, got {alpha}. The paper has 0.6; 0 is no penalty.")
+        if not 1 <= n_best <= beam:
+            raise ValueError(f"n_best must be from 1 to inference.beam, got n_best={n_best}, inference.beam={beam}.")
         if limit.min() < 1:
             raise ValueError("inference.max_extra_length leaves no room for a target. Give 0 or more.")
         rows, device = len(limit), limit.device
@@ -98,7 +113,7 @@ class _Beams:
         self.sentence = torch.arange(rows, device=device)  # which sentence a row is, (rows,)
         self.limit = limit  # greatest length, (rows,)
         self.places = torch.full((rows,), beam, device=device)  # not taken by finished hypotheses, (rows,)
-        self.best = torch.full((rows,), NEVER, device=device)  # score of the best finished hypothesis, (rows,)
+        self.best = torch.full((rows, n_best), NEVER, device=device)  # scores of the best finished ones, (rows, n_best)
         self.log_probability = torch.zeros(rows, 1, device=device)  # (rows, beam)
         self.tokens = torch.full((rows, 1, 1), bos_id, device=device)  # from BOS on, (rows, beam, length)
         self.finished: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
@@ -116,7 +131,7 @@ class _Beams:
         if ended.any():
             self._finish(ended, parent, log_probability)
             log_probability.masked_fill_(ended, NEVER)
-        hopeless = log_probability.amax(1) / length_penalty(self.limit, self.alpha) <= self.best
+        hopeless = log_probability.amax(1) / length_penalty(self.limit, self.alpha) <= self.best[:, -1]
         log_probability.masked_fill_(hopeless[:, None], NEVER)
 
         log_probability, order = log_probability.sort(dim=1, descending=True, stable=True)
@@ -149,7 +164,8 @@ class _Beams:
         self.finished.append(
             (self.sentence[rows], self.tokens[rows, parent[ended], 1:], score[ended], log_probability[ended])
         )
-        self.best = torch.maximum(self.best, score.masked_fill(~ended, NEVER).amax(1))
+        scores = torch.cat([self.best, score.masked_fill(~ended, NEVER)], dim=1)
+        self.best = scores.topk(self.best.size(1)).values
         self.places -= ended.sum(1)
 
     def rows_to_keep(self) -> Tensor | None:
@@ -187,15 +203,16 @@ def _gather(x: Tensor, index: Tensor) -> Tensor:
 
 
 def decode(
-    model: Transformer,
+    model: Transformer | Ensemble,
     sources: Sequence[np.ndarray],
     *,
     beam: int = 4,
     alpha: float = 0.6,
     max_extra_length: int = 50,
     tokens_per_batch: int = 4096,
-    progress: Callable[[int], None] | None = None,
-) -> list[list[int]]:
+    n_best: int = 1,
+    progress: Callable[[int], None] = lambda sentences: None,
+) -> list[list[Hypothesis]]:
     """Translate encoded sentences, in the order given; longest first, so that batches hold little padding.
 
     Args:
@@ -206,14 +223,16 @@ def decode(
         max_extra_length: As in `search`.
         tokens_per_batch: Positions that the targets of a batch may take up, for one beam, were all of the greatest
             length; bounds memory. A sentence that takes more goes alone.
+        n_best: As in `search`.
         progress: Called with the number of sentences of each batch that is done.
 
     Returns:
-        For each sentence the best target's ids without BOS and EOS.
+        For each sentence its best hypotheses, at least one and at most `n_best`, best first.
     """
     lengths = np.array([len(source) + 1 for source in sources], dtype=np.int64)  # EOS is added
     order = np.argsort(-lengths, kind="stable")
-    targets: list[list[int]] = [[]] * len(sources)
+    result: list[list[Hypothesis]] = [[]] * len(sources)
+    device = next(model.parameters()).device
     training = model.training
     model.eval()
     start = 0
@@ -226,15 +245,15 @@ def decode(
             source[row, lengths[index] - 1] = EOS
         found = search(
             model,
-            torch.from_numpy(source).to(model.embedding.weight.device),
+            torch.from_numpy(source).to(device),
             beam=beam,
             alpha=alpha,
             max_extra_length=max_extra_length,
+            n_best=n_best,
         )
         for index, hypotheses in zip(indices, found, strict=True):
-            targets[index] = hypotheses[0].tokens
+            result[index] = hypotheses[:n_best]
         start += len(indices)
-        if progress is not None:
-            progress(len(indices))
+        progress(len(indices))
     model.train(training)
-    return targets
+    return result

@@ -48,8 +48,11 @@ class Checkpoint:
     tokenizer: Tokenizer
     step: int
 
-    def model(self) -> Transformer:
+    def model(self, accelerator: str = "cpu") -> Transformer:
         """The Transformer with these weights, in evaluation mode.
+
+        Args:
+            accelerator: As `trainer.accelerator`; "auto" takes the GPU when there is one.
 
         Raises:
             ValueError: if the weights do not fit the config.
@@ -59,7 +62,8 @@ class Checkpoint:
             model.load_state_dict(self.weights)
         except RuntimeError as error:
             raise ValueError(f"the checkpoint's weights do not fit its config: {error}") from error
-        return model.eval()
+        has_gpu = accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
+        return model.eval().to("cuda" if has_gpu else "cpu")
 
 
 def build_model(config: Mapping[str, Any], *, vocab_size: int) -> Transformer:
@@ -136,14 +140,27 @@ def write(path: Path, content: dict[str, Any]) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def located(path: Path) -> Path:
+    """The file that a path means: of a run's folder its averaged checkpoint.
+
+    Raises:
+        ValueError: if it is a folder without one.
+    """
+    if not path.is_dir():
+        return path
+    averaged = path / "checkpoints" / "averaged.ckpt"
+    if not averaged.is_file():
+        raise ValueError(f"checkpoint {path} is a folder without checkpoints/averaged.ckpt; name a file.")
+    return averaged
+
+
 def read_raw(path: Path) -> dict[str, Any]:
     """The whole content of a checkpoint file, on the CPU.
 
     Raises:
         ValueError: if it is missing, truncated, or not a checkpoint of this project.
     """
-    if path.is_dir():
-        raise ValueError(f"checkpoint {path} is a folder; name a file in it, as in checkpoints/averaged.ckpt.")
+    path = located(path)
     if not path.is_file():
         raise ValueError(f"checkpoint {path} does not exist.")
     try:

@@ -9,6 +9,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
 from aiayn.data.tokenizer import BOS, EOS, Tokenizer
+from aiayn.inference.ensemble import Ensemble
 from aiayn.model.transformer import Transformer
 
 PROJECTED = 1024  # target positions whose logits are in memory at once
@@ -16,7 +17,7 @@ PROJECTED = 1024  # target positions whose logits are in memory at once
 
 @torch.inference_mode()
 def log_likelihoods(
-    model: Transformer,
+    model: Transformer | Ensemble,
     tokenizer: Tokenizer,
     sources: Sequence[str],
     targets: Sequence[str],
@@ -36,7 +37,7 @@ def log_likelihoods(
         Sums over each target's pieces and its EOS in nats, float64 `(pairs,)`, and how many those are, int64
         `(pairs,)`. Perplexity is `exp(-sum(first) / sum(second))`.
     """
-    device = model.embedding.weight.device
+    device = next(model.parameters()).device
     source, target = tokenizer.encode(sources), tokenizer.encode(targets)
     pieces = np.array([len(tokens) + 1 for tokens in target])
     longest = np.maximum([len(tokens) + 1 for tokens in source], pieces)
@@ -61,7 +62,7 @@ def log_likelihoods(
     return sums, pieces
 
 
-def _gathered(model: Transformer, features: Tensor, labels: Tensor) -> Tensor:
+def _gathered(model: Transformer | Ensemble, features: Tensor, labels: Tensor) -> Tensor:
     """Log-probabilities of `labels` `(positions,)`, on the CPU."""
     return -functional.cross_entropy(model.project(features).float(), labels, reduction="none").double().cpu()
 

@@ -1,51 +1,150 @@
-"""Sentences in, sentences out: what dev BLEU, evaluation and translation all call."""
+"""Sentences in, sentences out: what dev BLEU, evaluation, translation and the service all call."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
 
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.inference.beam_search import decode
+from aiayn.inference import ensemble
+from aiayn.inference.beam_search import Hypothesis, decode, length_penalty
+from aiayn.inference.ensemble import Ensemble
 from aiayn.model.transformer import Transformer
 from aiayn.progress import progress
 
+log = logging.getLogger(__name__)
 
-def translate_sentences(
-    model: Transformer,
+
+class Decode(Protocol):
+    """Encoded sentences in, their hypotheses out, best first; `beam_search.decode` with a model is one."""
+
+    def __call__(
+        self, sources: Sequence[np.ndarray], *, n_best: int, progress: Callable[[int], None]
+    ) -> list[list[Hypothesis]]: ...
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A sentence's translation: `text`, the ids of its `tokens`, and how good the model finds it (`Hypothesis`)."""
+
+    text: str
+    tokens: list[int]
+    score: float
+    log_probability: float
+
+
+class Translator:
+    """Translate plain text.
+
+    Args:
+        tokenizer: The one that the model was trained with.
+        decode: Searches for targets.
+        alpha: Of the length penalty, for translations that are put together from pieces.
+        max_source_length: Longer sources, in tokens, are cut into pieces that are translated one by one; None: never.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, decode: Decode, *, alpha: float = 0.6, max_source_length: int | None = None
+    ) -> None:
+        if max_source_length is not None and max_source_length < 1:
+            raise ValueError(f"inference.max_source_length must be at least 1, got {max_source_length}.")
+        self.tokenizer = tokenizer
+        self.decode = decode
+        self.alpha = alpha
+        self.max_source_length = max_source_length
+
+    def translate(self, sentences: Sequence[str], *, name: str = "", silent: bool = True) -> list[str]:
+        """Translate sentences, in order; one without tokens, a blank line for one, becomes an empty one.
+
+        Args:
+            sentences: Plain text.
+            name: Of the sentences, for the progress bar.
+            silent: Show no progress.
+        """
+        return [found[0].text for found in self.n_best(sentences, 1, name=name, silent=silent)]
+
+    def n_best(
+        self, sentences: Sequence[str], n: int, *, name: str = "", silent: bool = True
+    ) -> list[list[Translation]]:
+        """The `n` best translations of each sentence, best first; fewer where the search found fewer.
+
+        Args:
+            sentences: Plain text.
+            n: At most the beam's width.
+            name: Of the sentences, for the progress bar.
+            silent: Show no progress.
+        """
+        pieces = [list(self._pieces(source)) for source in self.tokenizer.encode(sentences)]
+        flat = [piece for sentence in pieces for piece in sentence]
+        with progress(f"translating {name}".strip(), total=len(flat), silent=silent) as advance:
+            decoded = iter(self.decode(flat, n_best=n, progress=advance))
+        hypotheses = [self._joined([next(decoded) for _ in sentence]) for sentence in pieces]
+        texts = iter(self.tokenizer.decode([found.tokens for sentence in hypotheses for found in sentence]))
+        return [
+            [Translation(next(texts), found.tokens, found.score, found.log_probability) for found in sentence]
+            for sentence in hypotheses
+        ]
+
+    def _pieces(self, source: np.ndarray) -> Iterator[np.ndarray]:
+        """A source without tokens has none, a long one several, of nearly equal length."""
+        if not len(source):
+            return
+        count = 1 if self.max_source_length is None else -(-len(source) // self.max_source_length)
+        if count > 1:
+            reason = f"inference.max_source_length={self.max_source_length}"
+            log.warning("a sentence of %d tokens is translated in %d pieces (%s)", len(source), count, reason)
+        yield from np.array_split(source, count)
+
+    def _joined(self, pieces: Sequence[list[Hypothesis]]) -> list[Hypothesis]:
+        """The translations of a sentence from those of its pieces: the best of all, then the second ones, ..."""
+        if len(pieces) == 1:
+            return pieces[0]
+        if not pieces:
+            return [Hypothesis([], 0.0, 0.0)]
+        found = []
+        for ranked in zip_longest(*pieces):
+            parts = [part or hypotheses[0] for part, hypotheses in zip(ranked, pieces, strict=True)]
+            tokens = [token for part in parts for token in part.tokens]
+            log_probability = sum(part.log_probability for part in parts)
+            score = log_probability / length_penalty(len(tokens) + len(parts), self.alpha).item()
+            found.append(Hypothesis(tokens, score, log_probability))
+        return found
+
+
+def translator(
+    model: Transformer | Ensemble,
     tokenizer: Tokenizer,
-    sentences: Sequence[str],
     *,
     beam: int,
     alpha: float,
     max_extra_length: int,
     tokens_per_batch: int,
-    name: str = "",
-    silent: bool = False,
-) -> list[str]:
-    """Translate sentences, in order; one without tokens, a blank line for one, becomes an empty one.
+    max_source_length: int | None = None,
+) -> Translator:
+    """A `Translator` that searches with a model, on whatever device it is; the rest is the `inference` config."""
+    search = partial(
+        decode, model, beam=beam, alpha=alpha, max_extra_length=max_extra_length, tokens_per_batch=tokens_per_batch
+    )
+    limits = [max_source_length, None if model.longest is None else model.longest - 1]  # EOS is added
+    limit = min((limit for limit in limits if limit is not None), default=None)
+    return Translator(tokenizer, search, alpha=alpha, max_source_length=limit)
+
+
+def load(*paths: str | Path, accelerator: str = "auto", **inference: Any) -> Translator:
+    """A `Translator` for a finished run; with several, for their ensemble.
 
     Args:
-        model: On whatever device.
-        tokenizer: The one it was trained with.
-        sentences: Plain text.
-        beam: As in `beam_search.decode`, like the others; together they are the `inference` config.
-        alpha: Of the length penalty.
-        max_extra_length: Tokens beyond the source's.
-        tokens_per_batch: Bounds memory.
-        name: Of the sentences, for the progress bar.
-        silent: Show no progress.
+        paths: Run folders or checkpoint files.
+        accelerator: "cpu", or "auto" for the GPU when there is one.
+        inference: Keys of the `inference` config that are not to be the first checkpoint's: `beam`, `alpha`, ...
+
+    Raises:
+        ValueError: if there is no checkpoint, or the vocabularies differ.
     """
-    encoded = tokenizer.encode(sentences)
-    rows = [row for row, tokens in enumerate(encoded) if len(tokens)]
-    with progress(f"translating {name}".strip(), total=len(rows), silent=silent) as advance:
-        found = decode(
-            model,
-            [encoded[row] for row in rows],
-            beam=beam,
-            alpha=alpha,
-            max_extra_length=max_extra_length,
-            tokens_per_batch=tokens_per_batch,
-            progress=advance,
-        )
-    translations = [""] * len(encoded)
-    for row, translation in zip(rows, tokenizer.decode(found), strict=True):
-        translations[row] = translation
-    return translations
+    checkpoint, model = ensemble.load([Path(path) for path in paths], accelerator=accelerator)
+    return translator(model, checkpoint.tokenizer, **{**checkpoint.config["inference"], **inference})

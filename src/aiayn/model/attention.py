@@ -85,12 +85,24 @@ def scaled_dot_product_attention(
     """
     if not (query.device.type == "cpu" and query.dtype == torch.bfloat16 and query.requires_grad):
         return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
+    return attention_weights(query, key, mask=mask, causal=causal) @ value
+
+
+def attention_weights(query: Tensor, key: Tensor, *, mask: Tensor | None, causal: bool) -> Tensor:
+    """How much each query attends to each key: softmax(Q K^T / sqrt(d_k)), `(batch, heads, query, key)`.
+
+    Args:
+        query: As in `scaled_dot_product_attention`, like the others.
+        key: `(batch, heads, key, d_k)`.
+        mask: True where attention is allowed.
+        causal: Query i attends to keys 0..i only; not together with a mask.
+    """
     if causal:
-        mask = torch.ones(query.size(2), key.size(2), dtype=torch.bool).tril()
+        mask = torch.ones(query.size(2), key.size(2), dtype=torch.bool, device=query.device).tril()
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))  # (batch, heads, query, key)
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
-    return scores.softmax(-1) @ value
+    return scores.softmax(-1)
 
 
 class MultiHeadAttention(nn.Module):
@@ -137,24 +149,26 @@ class MultiHeadAttention(nn.Module):
         Returns:
             `(batch, query, d_model)`.
         """
-        if memory is None:
-            query, key, value = map(self._split_heads, self.projection(query).split(self.widths, dim=-1))
-            if cache is not None:
-                key, value = cache.extend(key, value)
-        else:
-            split = [self.widths[0], sum(self.widths[1:])]
-            query_weight, memory_weight = self.projection.weight.split(split)
-            query_bias, memory_bias = self.projection.bias.split(split)
-            query = self._split_heads(functional.linear(query, query_weight, query_bias))
-            if cache is not None and cache.length:
-                key, value = cache.read()
-            else:
-                projected = functional.linear(memory, memory_weight, memory_bias)
-                key, value = map(self._split_heads, projected.split(self.widths[1:], dim=-1))
-                if cache is not None:
-                    key, value = cache.extend(key, value)
+        query, key, value = self.project(query, memory, cache)
         context = scaled_dot_product_attention(query, key, value, mask=mask, causal=causal)
         return self.output(context.transpose(1, 2).flatten(2))  # (batch, query, d_model)
+
+    def project(
+        self, query: Tensor, memory: Tensor | None = None, cache: Cache | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys `(batch, heads, ..., d_k)`, and values, of all heads; arguments as in `forward`."""
+        if memory is None:
+            query, key, value = map(self._split_heads, self.projection(query).split(self.widths, dim=-1))
+            return query, *(cache.extend(key, value) if cache is not None else (key, value))
+        split = [self.widths[0], sum(self.widths[1:])]
+        query_weight, memory_weight = self.projection.weight.split(split)
+        query_bias, memory_bias = self.projection.bias.split(split)
+        query = self._split_heads(functional.linear(query, query_weight, query_bias))
+        if cache is not None and cache.length:
+            return query, *cache.read()
+        projected = functional.linear(memory, memory_weight, memory_bias)
+        key, value = map(self._split_heads, projected.split(self.widths[1:], dim=-1))
+        return query, *(cache.extend(key, value) if cache is not None else (key, value))
 
     def _split_heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (batch, heads, length, d_k or d_v)

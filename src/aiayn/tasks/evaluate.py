@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import numpy as np
-import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
@@ -22,9 +21,10 @@ from aiayn.data.tokenizer import Tokenizer
 from aiayn.evaluation.bleu import Score, scores
 from aiayn.evaluation.significance import statistics
 from aiayn.files import write_text
-from aiayn.inference import checkpoint
+from aiayn.inference import checkpoint, ensemble
+from aiayn.inference.ensemble import Ensemble
 from aiayn.inference.scoring import log_likelihoods
-from aiayn.inference.translation import translate_sentences
+from aiayn.inference.translation import translator
 from aiayn.model.transformer import Transformer
 from aiayn.run_folder import RunFolder
 
@@ -53,13 +53,8 @@ class Evaluation:
         np.save(stem.with_name(f"{stem.name}.statistics.npy"), self.statistics)
 
 
-def device_of(accelerator: str) -> torch.device:
-    """The device for decoding: the GPU when `trainer.accelerator` allows it and there is one."""
-    return torch.device("cuda" if accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available() else "cpu")
-
-
 def evaluate_sentences(
-    model: Transformer,
+    model: Transformer | Ensemble,
     tokenizer: Tokenizer,
     sources: Sequence[str],
     references: Sequence[str],
@@ -83,7 +78,7 @@ def evaluate_sentences(
         raise ValueError(f"{name} has no sentence to translate; is the file empty?")
     if language is None:
         log.warning("data.target_language is not set: Moses tokenises %s by its rules for English.", name)
-    hypotheses = translate_sentences(model, tokenizer, sources, **inference, name=name)
+    hypotheses = translator(model, tokenizer, **inference).translate(sources, name=name, silent=False)
     budget = inference["tokens_per_batch"]
     nats, pieces = log_likelihoods(model, tokenizer, sources, references, tokens_per_batch=budget)
     counts = statistics(hypotheses, list(references))
@@ -100,7 +95,7 @@ def evaluate_sentences(
 def evaluate_splits(loaded: checkpoint.Checkpoint, corpus: Corpus, folder: RunFolder, *, name: str) -> dict[str, Any]:
     """Evaluate a checkpoint of a run on the dev and test sets, and keep its translations as `name.split.txt`."""
     config = folder.config
-    model = loaded.model().to(device_of(config["trainer"]["accelerator"]))
+    model = loaded.model(config["trainer"]["accelerator"])
     results: dict[str, Any] = {"step": loaded.step}
     for split in corpus.splits():
         if split == "train":
@@ -171,17 +166,33 @@ def evaluated_data(cfg: DictConfig, checkpoint_config: Mapping[str, Any]) -> Dic
     return OmegaConf.create({**checkpoint_config["data"], "split": cfg.data.split})
 
 
+def checkpoint_files(value: Any) -> list[Path]:
+    """The files that `checkpoint=` names: one, or a list for an ensemble.
+
+    Raises:
+        ValueError: if one of them is a folder without an averaged checkpoint.
+    """
+    paths = value if OmegaConf.is_list(value) else [value]
+    return [checkpoint.located(Path(str(path))) for path in paths]
+
+
+def named(files: Sequence[Path]) -> str:
+    """How a result says which checkpoints it is of."""
+    return ",".join(str(file.absolute()) for file in files)
+
+
 def evaluate(cfg: DictConfig) -> None:
     """Decode `data.split` with `checkpoint`, print its scores, and write evaluation.json and the translations."""
-    file = Path(cfg.checkpoint)
-    loaded = checkpoint.read(file)
+    files = checkpoint_files(cfg.checkpoint)
+    name = files[0].stem if len(files) == 1 else "ensemble"
+    loaded, model = ensemble.load(files, accelerator=cfg.trainer.accelerator)
     data = evaluated_data(cfg, loaded.config)
     corpus = instantiate(data.corpus, _convert_="all")
     if data.split not in corpus.splits():
         raise ValueError(f"data.split={data.split} is not in {data.name}; it has {', '.join(corpus.splits())}.")
     sources, references = map(list, zip(*corpus.pairs(data.split), strict=True))
     result = evaluate_sentences(
-        loaded.model().to(device_of(cfg.trainer.accelerator)),
+        model,
         loaded.tokenizer,
         sources,
         references,
@@ -190,13 +201,13 @@ def evaluate(cfg: DictConfig) -> None:
         name=f"{data.name} {data.split}",
     )
     folder = Path(cfg.run_dir)
-    result.write(folder / "translations" / f"{file.stem}.{data.split}")
+    result.write(folder / "translations" / f"{name}.{data.split}")
     of_this: Any = OmegaConf.to_container(OmegaConf.create({"data": data, "inference": cfg.inference}), resolve=True)
     content = {
         "status": "done",
-        "config": {**loaded.config, **of_this, "checkpoint": str(file.absolute()), "name": cfg.name},
+        "config": {**loaded.config, **of_this, "checkpoint": named(files), "name": cfg.name},
         "composed": OmegaConf.to_container(cfg, resolve=True),  # tells a sweep that this very job is done
-        "scores": {file.stem: {"step": loaded.step, data.split: result.as_dict()}},
+        "scores": {name: {"step": loaded.step, data.split: result.as_dict()}},
     }
     write_text(folder / "evaluation.json", json.dumps(content, indent=2) + "\n")
     for score in result.scores.values():

@@ -1,0 +1,1 @@
+"""Commands for finished models: use them, and look into them."""

@@ -1,0 +1,1 @@
+"""A translation service over HTTP, and its page."""
