@@ -171,6 +171,16 @@ def test_evaluate_gives_the_scores_of_the_run(aiayn: CommandLine, finished: Path
         assert (tmp_path / "translations" / file).read_bytes() == (finished / "translations" / file).read_bytes()
 
 
+def test_an_ensemble_is_evaluated_like_a_model(aiayn: CommandLine, finished: Path, tmp_path: Path) -> None:
+    both = f"checkpoint=[{finished},{finished}/checkpoints/best.ckpt]"
+    done = aiayn("task=evaluate", both, "inference=greedy", f"run_dir={tmp_path}", small=False)
+    assert "BLEU" in done.stdout
+    evaluation = json.loads((tmp_path / "evaluation.json").read_text())
+    assert evaluation["config"]["checkpoint"] == f"{finished},{finished}/checkpoints/best.ckpt"
+    assert evaluation["scores"]["ensemble"]["test"]["sentences"] == 13
+    assert (tmp_path / "translations" / "ensemble.test.txt").exists()
+
+
 def test_the_statistics_give_the_scores(finished: Path) -> None:
     scored = json.loads((finished / "result.json").read_text())["scores"]["last"]["dev"]
     statistics = np.load(finished / "translations" / "last.dev.statistics.npy")

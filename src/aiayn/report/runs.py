@@ -4,7 +4,7 @@ import csv
 import fcntl
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -61,7 +61,7 @@ class Run:
         if status != "done":
             return "failed" if status == "failed" else "stopped"
         planned, evaluated = self.config.get("checkpoint"), (self.result.get("config") or {}).get("checkpoint")
-        same = not planned or Path(planned).absolute() == Path(str(evaluated)).absolute()
+        same = not planned or absolute(planned) == evaluated
         return "done" if same else "of another checkpoint"
 
     @property
@@ -129,6 +129,12 @@ def read_rows(rows: Iterable[Any]) -> list[Run]:
         folder = Path(config["run_dir"])
         runs.append(Run.read(folder, row=folder.name, config=config))
     return runs
+
+
+def absolute(checkpoint: Any) -> str:
+    """What `checkpoint=` names, as an evaluation records it: an absolute path; of an ensemble all, with commas."""
+    paths = checkpoint if isinstance(checkpoint, Sequence) and not isinstance(checkpoint, str) else [checkpoint]
+    return ",".join(str(Path(str(path)).absolute()) for path in paths)
 
 
 def read_folder(folder: Path) -> list[Run]:

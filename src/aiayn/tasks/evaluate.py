@@ -26,6 +26,7 @@ from aiayn.inference.ensemble import Ensemble
 from aiayn.inference.scoring import log_likelihoods
 from aiayn.inference.translation import translator
 from aiayn.model.transformer import Transformer
+from aiayn.report.runs import absolute
 from aiayn.run_folder import RunFolder
 
 log = logging.getLogger(__name__)
@@ -176,11 +177,6 @@ def checkpoint_files(value: Any) -> list[Path]:
     return [checkpoint.located(Path(str(path))) for path in paths]
 
 
-def named(files: Sequence[Path]) -> str:
-    """How a result says which checkpoints it is of."""
-    return ",".join(str(file.absolute()) for file in files)
-
-
 def evaluate(cfg: DictConfig) -> None:
     """Decode `data.split` with `checkpoint`, print its scores, and write evaluation.json and the translations."""
     files = checkpoint_files(cfg.checkpoint)
@@ -205,7 +201,7 @@ def evaluate(cfg: DictConfig) -> None:
     of_this: Any = OmegaConf.to_container(OmegaConf.create({"data": data, "inference": cfg.inference}), resolve=True)
     content = {
         "status": "done",
-        "config": {**loaded.config, **of_this, "checkpoint": named(files), "name": cfg.name},
+        "config": {**loaded.config, **of_this, "checkpoint": absolute(cfg.checkpoint), "name": cfg.name},
         "composed": OmegaConf.to_container(cfg, resolve=True),  # tells a sweep that this very job is done
         "scores": {name: {"step": loaded.step, data.split: result.as_dict()}},
     }
