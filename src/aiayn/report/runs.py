@@ -61,7 +61,7 @@ class Run:
         if status != "done":
             return "failed" if status == "failed" else "stopped"
         planned, evaluated = self.config.get("checkpoint"), (self.result.get("config") or {}).get("checkpoint")
-        same = not planned or absolute(planned) == evaluated
+        same = not planned or absolute(planned) == absolute(evaluated)
         return "done" if same else "of another checkpoint"
 
     @property
