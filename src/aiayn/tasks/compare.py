@@ -140,9 +140,14 @@ def finished(cfg: DictConfig, key: str) -> tuple[Run, str]:
     """
     run = Run.read(Path(str(cfg[key])).resolve(), row=key)
     if run.state != "done":
-        raise ValueError(f"{key}={cfg[key]} must be a finished run's folder, or task=evaluate's; it is {run.state}.")
+        raise ValueError(
+            f"{key}={cfg[key]} must be a finished run's folder, or task=evaluate's, but is {run.state}; finish it, or "
+            "name another."
+        )
     if not OmegaConf.select(OmegaConf.create(run.config), "data.corpus._target_"):
-        raise ValueError(f"{key}={cfg[key]} says not what it was trained on: its config has no data.corpus._target_.")
+        raise ValueError(
+            f"{key}={cfg[key]} says not what it was trained on: its config has no data.corpus._target_; name another."
+        )
     checkpoint, split = run.measured(str(cfg[f"{key}_checkpoint"]), cfg.split)
     if split != cfg.split:
         raise ValueError(
