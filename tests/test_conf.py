@@ -29,6 +29,7 @@ NEEDED = {
     "task=evaluate": ["checkpoint=x"],
     "task=translate": ["checkpoint=x"],
     "task=rescore": ["checkpoint=x", "source=a", "target=b"],
+    "task=compare": ["a=x", "b=y"],
     "task=average": ["checkpoints=[x]", "output=y"],
     "data=text": ["data.train={source: a, target: b}", "data.dev={source: a, target: b}"],
 }

@@ -96,6 +96,15 @@ class Run:
         curves = {key: np.array(sorted(values.items())) for key, values in points.items()}
         return {key: (curve[:, 0], curve[:, 1]) for key, curve in curves.items()}
 
+    def measured(self, checkpoint: str, split: str) -> tuple[str, str]:
+        """The checkpoint and split that are meant by those: an evaluation has one of each, whatever is asked for."""
+        scores = self.result.get("scores") or {}
+        if not (self.folder / "result.json").exists() and len(scores) == 1:
+            checkpoint = next(iter(scores))
+            splits = [name for name in scores[checkpoint] if name != "step"]
+            split = splits[0] if len(splits) == 1 else split
+        return checkpoint, split
+
     def signature(self, checkpoint: str, split: str, name: str) -> str:
         """How a figure was counted; empty when the run does not say."""
         value: Any = self.result.get("scores")

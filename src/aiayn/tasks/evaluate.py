@@ -149,22 +149,22 @@ def show(folder: RunFolder, corpus: Corpus, *, samples: int = 4) -> None:
     console.print(f"run folder: {folder.path}", highlight=False, soft_wrap=True)
 
 
-def evaluated_data(cfg: DictConfig, checkpoint_config: Mapping[str, Any]) -> DictConfig:
-    """The data to decode: those named with `data=`, else the checkpoint's own.
+def evaluated_data(cfg: DictConfig, stored: Mapping[str, Any]) -> DictConfig:
+    """The data to decode: those named with `data=`, else those of the stored config, a checkpoint's or a run's.
 
     Raises:
-        ValueError: if a key of the data is set without naming them.
+        ValueError: if a key of the data is set without naming them, or the stored config names no corpus of ours.
     """
     overrides = [override.lstrip("+~").partition("=")[0] for override in HydraConfig.get().overrides.task]
     if "data" in overrides or "experiment" in overrides:
         return cfg.data
     if stray := [key for key in overrides if key.startswith("data.") and key != "data.split"]:
         raise ValueError(f"{stray[0]} is set, but not for which data; name them too, as in data=text {stray[0]}=...")
-    for target in checkpoint.targets(checkpoint_config["data"]["corpus"]):  # a stranger's file may have chosen it
+    for target in checkpoint.targets(stored["data"]["corpus"]):  # a stranger's file may have chosen it
         found = checkpoint.own(target, package="aiayn.data")
         if not hasattr(found, "pairs") and get_type_hints(found or int).get("return") is not ParallelText:
-            raise ValueError(f"the checkpoint names {target} as its data; only corpora of aiayn.data are accepted.")
-    return OmegaConf.create({**checkpoint_config["data"], "split": cfg.data.split})
+            raise ValueError(f"the config names {target} as its data; only corpora of aiayn.data are accepted.")
+    return OmegaConf.create({**stored["data"], "split": cfg.data.split})
 
 
 def checkpoint_files(value: Any) -> list[Path]:
