@@ -70,6 +70,7 @@ class DataConfig:
     split: str = "test"  # what task=evaluate decodes
     vocab_size: int = MISSING
     character_coverage: float = 0.9999  # share of the characters that get a piece of their own
+    byte_fallback: bool = False  # spell characters without a piece in bytes (256 ids) instead of losing them as UNK
     tokenizer_sample: int = 5_000_000  # sentences that the tokenizer is trained on, at most
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     tokens_per_batch: int = MISSING  # source and target tokens of one optimizer step over all devices, at most
