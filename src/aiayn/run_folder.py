@@ -166,6 +166,8 @@ def identity(config: dict[str, Any]) -> dict[str, Any]:
 
     for part in IDENTITY:
         walk(part, config[part])
+    if ema := config.get("callbacks", {}).get("ema"):  # an average that starts or ends on the way would be another one
+        walk("callbacks.ema", ema)
     return leaves
 
 
