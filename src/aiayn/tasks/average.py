@@ -160,7 +160,7 @@ def curve(cfg: DictConfig, paths: Sequence[Path], output: Path) -> None:
     """Decode dev with the mean of the first, the first two, ... of `paths`; a table, and curve.csv and curve.png.
 
     Each checkpoint is read once. To choose their number by dev BLEU and then to report that very dev BLEU is
-    optimistic: report the test set for it.
+    optimistic, and the tests do not correct for the choice: report the test set for it.
     """
     dev, mean, scored = DevSet.of(cfg, paths[0]), checkpoint.Average(), []
     for path in paths:
