@@ -56,8 +56,6 @@ def average(cfg: DictConfig) -> None:
         paths = [kept[step] for step in steps]
         name = "_".join(map(str, steps)) if way == "steps" else cfg[way]
         output = Path(cfg.output or paths[0].with_name(f"average_{way}_{name}.ckpt"))
-    if output.match("step_*.ckpt"):
-        raise ValueError(f"output={output} would be taken for a checkpoint to resume from; give it another name.")
     checkpoint.write(output, checkpoint.average(paths))
     log.info(
         "wrote the average of %d checkpoints to %s: %s", len(paths), output, ", ".join(path.stem for path in paths)
@@ -83,6 +81,8 @@ def chosen_way(cfg: DictConfig) -> str:
     needed, foreign = ("output", "run") if way == "checkpoints" else ("run", None)
     if not cfg[needed] or (foreign and cfg[foreign]):
         raise ValueError(f"{way} goes with {needed}{f' and without {foreign}' if foreign else ''}: {WAYS[way]}")
+    if cfg.output and Path(cfg.output).match("step_*.ckpt"):
+        raise ValueError(f"output={cfg.output} would be taken for a checkpoint to resume from; give it another name.")
     return way
 
 
