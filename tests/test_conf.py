@@ -104,6 +104,8 @@ def test_a_row_of_a_sweep_is_named_by_what_makes_it_another_experiment() -> None
     assert row(["+model.heads=4", "data.path=a/b"]) == "+model.heads=4,data.path=a_b"
     assert row(["data.vocab_size=9", "experiment=table3_a_h1"]) == "table3_a_h1,data.vocab_size=9"
     assert row(how) == "base"
+    assert row(["callbacks.quality.samples=3", "callbacks.ema.decay=0.9"]) == "callbacks.ema.decay=0.9"
+    assert row(["callbacks=ema", "seed=2"]) == "callbacks=ema,seed=2"
     assert row(["checkpoint=a/averaged.ckpt"]) != row(["checkpoint=b/averaged.ckpt"])
     assert row(["checkpoint=a/averaged.ckpt", "inference.beam=2"]).startswith("averaged-")
     long = [row(["data.path=" + "x" * 200, f"seed={seed}"]) for seed in (1, 2)]

@@ -38,11 +38,12 @@ def final(folder: Path) -> dict:
 
 
 def assert_same_weights(a: Path, b: Path) -> None:
-    """Bit for bit, weights and optimizer."""
+    """Bit for bit: weights, their moving average if there is one, and optimizer."""
     first, second = final(a), final(b)
     assert first["global_step"] == second["global_step"]
-    for name, value in first["state_dict"].items():
-        assert torch.equal(value, second["state_dict"][name]), name
+    for key in {"state_dict", "current_model_state", "averaging_state"} & (first.keys() | second.keys()):
+        for name, value in first[key].items():
+            assert torch.equal(value, second[key][name]), (key, name)
     states = [content["optimizer_states"][0]["state"] for content in (first, second)]
     for index, values in states[0].items():
         assert all(torch.equal(value, states[1][index][name]) for name, value in values.items())
@@ -133,8 +134,10 @@ def test_a_run_killed_behind_its_last_step_is_finished(aiayn: CommandLine, finis
         ["data.loader_workers=2"],
         ["data.tokens_per_device=230"],
         ["trainer=ddp_cpu", "data.tokens_per_device=230"],
+        ["callbacks=ema"],
+        ["callbacks=ema", "trainer=ddp_cpu", "data.tokens_per_device=230"],
     ],
-    ids=["alone", "workers", "accumulation", "two ranks"],
+    ids=["alone", "workers", "accumulation", "two ranks", "moving average", "moving average on two ranks"],
 )
 def test_a_killed_run_resumes_bit_for_bit(
     aiayn: CommandLine, outputs: Path, tmp_path: Path, settings: list[str]
