@@ -52,7 +52,7 @@ def draw(
         inner = (CELL * len(key), CELL * len(query))
     across, down = min(ACROSS, len(heads)), -(-len(heads) // ACROSS)
     panel = (left + inner[0] + right, above + inner[1] + MARGIN)
-    width, height = max(across * panel[0], LETTER * len(title) * 1.3), down * panel[1] + 0.35
+    width, height = max(across * panel[0], 1.1 * LETTER * len(title) + 2 * MARGIN), down * panel[1] + 0.35
     figure = Figure(figsize=(width, height), dpi=110)
     FigureCanvasAgg(figure)
     figure.text(MARGIN / width, 1 - 0.2 / height, title, fontsize=FONT + 2, va="center", parse_math=False)
