@@ -30,6 +30,7 @@ NEEDED = {
     "task=translate": ["checkpoint=x"],
     "task=rescore": ["checkpoint=x", "source=a", "target=b"],
     "task=compare": ["a=x", "b=y"],
+    "task=attention": ["checkpoint=x", "sentence=y"],
     "task=average": ["checkpoints=[x]", "output=y"],
     "data=text": ["data.train={source: a, target: b}", "data.dev={source: a, target: b}"],
 }

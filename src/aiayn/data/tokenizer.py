@@ -15,6 +15,7 @@ import numpy as np
 import sentencepiece
 
 PAD, UNK, BOS, EOS = range(4)
+SPACE = "\u2581"  # in pieces; one that begins with it begins a word
 
 
 class Tokenizer:
@@ -102,6 +103,10 @@ class Tokenizer:
         """Join ids to sentences; special symbols but UNK leave no trace."""
         ids = [list(map(int, sequence)) for sequence in sequences]
         return self._processor.decode(ids, num_threads=1) if ids else []  # SentencePiece takes [] for one sentence
+
+    def pieces(self, ids: Sequence[int] | np.ndarray) -> list[str]:
+        """The subwords that ids stand for; one that begins a word starts with U+2581."""
+        return self._processor.id_to_piece(list(map(int, ids)))
 
     def __reduce__(self) -> tuple[Callable[[bytes], "Tokenizer"], tuple[bytes]]:
         return type(self), (self.model,)
