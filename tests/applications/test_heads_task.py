@@ -73,6 +73,7 @@ def test_a_run_gets_a_table_and_a_picture(run: Path, told: Composed, capsys: pyt
     assert text.count("\n| cross |") == 2
     assert (run / "heads" / "heads.png").read_bytes().startswith(b"\x89PNG")
     printed = capsys.readouterr().out
+    assert "\u2026" not in printed  # it fits into 80 characters
     assert printed.count("\n cross ") == 2
     assert printed.splitlines()[-1] == str(run / "heads")
 

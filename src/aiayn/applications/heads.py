@@ -115,7 +115,7 @@ def notes(figures: Mapping[str, np.ndarray]) -> list[str]:
 
 def show(figures: Mapping[str, np.ndarray], told: Sequence[str]) -> None:
     """Print the table."""
-    console, table = Console(), Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    console, table = Console(), Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)  # 80 characters
     for number, name in enumerate(COLUMNS):
         table.add_column(name, justify="right" if number else "left", no_wrap=True)
     last = figures["p"].shape[2]
