@@ -31,6 +31,7 @@ NEEDED = {
     "task=rescore": ["checkpoint=x", "source=a", "target=b"],
     "task=compare": ["a=x", "b=y"],
     "task=attention": ["checkpoint=x", "sentence=y"],
+    "task=heads": ["run=x"],
     "task=average": ["checkpoints=[x]", "output=y"],
     "data=text": ["data.train={source: a, target: b}", "data.dev={source: a, target: b}"],
 }
@@ -139,6 +140,7 @@ def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
         (["task=translate", "checkpoint=/nowhere.ckpt"], ["/nowhere.ckpt"]),
         (["task=translate", "checkpoint=/a=b.ckpt"], ["checkpoint=/a=b.ckpt", "quote"]),
         (["task=evaluate", "checkpoint=/"], ["folder"]),
+        (["task=heads"], ["run"]),
         (["run_dir="], ["run_dir", "empty"]),
         (["experiment=table3_base", "scale.steps=0"], ["scale.steps", "at least 1", "0"]),
         (["experiment=table3_base", "scale.depth=4"], ["scale.depth=4", "divide 6"]),

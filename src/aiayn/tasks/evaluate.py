@@ -167,6 +167,19 @@ def evaluated_data(cfg: DictConfig, stored: Mapping[str, Any]) -> DictConfig:
     return OmegaConf.create({**stored["data"], "split": cfg.data.split})
 
 
+def split_text(data: DictConfig) -> tuple[list[str], list[str]]:
+    """Sources and references of `data.split`.
+
+    Raises:
+        ValueError: if the data have no such split.
+    """
+    corpus = instantiate(data.corpus, _convert_="all")
+    if data.split not in corpus.splits():
+        raise ValueError(f"data.split={data.split} is not in {data.name}; it has {', '.join(corpus.splits())}.")
+    pairs = list(corpus.pairs(data.split))
+    return [source for source, _ in pairs], [reference for _, reference in pairs]
+
+
 def checkpoint_files(value: Any) -> list[Path]:
     """The files that `checkpoint=` names: one, or a list for an ensemble.
 
@@ -183,10 +196,7 @@ def evaluate(cfg: DictConfig) -> None:
     name = files[0].stem if len(files) == 1 else "ensemble"
     loaded, model = ensemble.load(files, accelerator=cfg.trainer.accelerator)
     data = evaluated_data(cfg, loaded.config)
-    corpus = instantiate(data.corpus, _convert_="all")
-    if data.split not in corpus.splits():
-        raise ValueError(f"data.split={data.split} is not in {data.name}; it has {', '.join(corpus.splits())}.")
-    sources, references = map(list, zip(*corpus.pairs(data.split), strict=True))
+    sources, references = split_text(data)
     result = evaluate_sentences(
         model,
         loaded.tokenizer,
