@@ -10,6 +10,7 @@ import pytest
 from conftest import ROOT, CommandLine, composed
 
 from aiayn.applications.score import score
+from aiayn.evaluation.bleu import Score
 
 HYPOTHESES = "the cat sat on the mat\na well-known horse ran fast\n\n"
 REFERENCES = "the cat sat on a mat\na well-known horse ran slowly\nnothing\n"
@@ -81,9 +82,22 @@ def test_empty_files_are_refused(files: Files) -> None:
         scored(empty, references=str(files["empty"]))
 
 
-def test_a_metric_that_refuses_does_so_before_any_score(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_metric_that_lacks_something_says_so_before_the_others_have_worked(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def slow(hypotheses: list[str], references: list[list[str]], *, language: str | None) -> Score:
+        seen.append(len(hypotheses))
+        return Score("TER", 0.0, "")
+
+    monkeypatch.setattr("aiayn.evaluation.bleu.ter", slow)
     with pytest.raises(ValueError, match="language is not set"):
-        scored(files, references=str(files["references"]))
+        scored(files, "metrics=[ter,bleu_paper]", references=str(files["references"]))
+    assert seen == [1]
+
+
+def test_text_that_a_metric_refuses_has_no_scores(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     files["hypotheses"].write_text(HYPOTHESES.replace("well-known", "well @-@ known"))
     with pytest.raises(ValueError, match="line 2 of the hypotheses is split already"):
         scored(files, "language=en", references=str(files["references"]))
