@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, composed
+from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from aiayn.schema import row
@@ -17,6 +18,7 @@ GROUPS = (
     "model",
     "training",
     "inference",
+    "metrics",
     "trainer",
     "callbacks",
     "logger",
@@ -33,6 +35,7 @@ NEEDED = {
     "task=attention": ["checkpoint=x", "sentence=y"],
     "task=heads": ["run=x"],
     "task=average": ["checkpoints=[x]", "output=y"],
+    "task=score": ["hypotheses=x", "references=y"],
     "data=text": ["data.train={source: a, target: b}", "data.dev={source: a, target: b}"],
 }
 
@@ -53,6 +56,20 @@ def choices() -> list[str]:
 def test_every_config_file_composes(choice: str) -> None:
     cfg = composed(choice, *NEEDED.get(choice, []))
     assert not OmegaConf.missing_keys(cfg)
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "conf" / "metrics").glob("*.yaml")), ids=lambda file: file.stem)
+def test_every_metric_scores(file: Path) -> None:
+    ((key, metric),) = instantiate(composed(f"metrics=[{file.stem}]").metrics).items()
+    assert key == file.stem
+    score = metric(["one two three four five"], [["one two three four six"], ["one"]], language="en")
+    assert 0 < score.value < 100
+    assert "nrefs:2" in score.signature
+
+
+def test_a_run_has_all_metrics_unless_they_are_named() -> None:
+    assert list(composed("metrics=[chrf,bleu]").metrics) == ["chrf", "bleu"]
+    assert sorted(composed().metrics) == sorted(file.stem for file in (ROOT / "conf" / "metrics").glob("*.yaml"))
 
 
 def test_without_arguments_it_is_the_demo() -> None:
@@ -102,6 +119,7 @@ def test_an_experiment_brings_the_recipe_of_the_model_that_it_names() -> None:
 
 def test_a_row_of_a_sweep_is_named_by_what_makes_it_another_experiment() -> None:
     how = ["task=plan", "trainer=ddp_cpu", "trainer.devices=2", "launcher.parallel=3", "outputs=/a", "sweep=table3_a"]
+    how += ["metrics=[bleu]"]
     assert row([*how, "seed=2", "experiment=table3_a_h1"]) == "table3_a_h1,seed=2"
     assert row(["+model.heads=4", "data.path=a/b"]) == "+model.heads=4,data.path=a_b"
     assert row(["data.vocab_size=9", "experiment=table3_a_h1"]) == "table3_a_h1,data.vocab_size=9"
@@ -133,6 +151,9 @@ def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
         (["model.heads=3"], ["heads=3", "d_model=128", "divide"]),
         (["model=hug"], ["model=hug", "base", "big"]),
         (["modle=big"], ["modle", "model"]),
+        (["metrics=[bleu,chfr]"], ["metrics=chfr", "chrf"]),
+        (["metrics=[chrf,ter]"], ["metrics", "bleu", "chrf, ter"]),
+        (["metrics=[]"], ["metrics", "bleu", "none"]),
         (["training.max_step=3"], ["training.max_step", "max_steps"]),
         (["task=evaluate"], ["checkpoint"]),
         (["data=text"], ["data.train.source"]),

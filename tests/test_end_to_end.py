@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import SMALL, CommandLine, command, environment
+from conftest import SMALL, CommandLine, command, composed, environment
 
 from aiayn.inference import checkpoint
 
@@ -27,7 +27,7 @@ def finished(aiayn: CommandLine, outputs: Path) -> Path:
     """The folder of an undisturbed run."""
     folder = outputs / "finished"
     done = aiayn(f"run_dir={folder}")
-    assert "BLEU" in done.stdout
+    assert "BLEU as in the paper: nrefs:1" in done.stdout
     assert str(folder) in done.stdout
     return folder
 
@@ -56,7 +56,8 @@ def test_a_run_leaves_a_result_with_its_provenance(finished: Path) -> None:
     assert set(result["scores"]) == {"last", "best", "averaged"}
     for scored in result["scores"].values():
         assert {"dev", "test"} <= set(scored)
-        assert "version:" in scored["dev"]["bleu"]["signature"]
+        for key in composed().metrics:
+            assert "version:" in scored["dev"][key]["signature"]
     assert result["target_tokens"] > 0
     assert result["flops"] > 0
     assert {"config", "config_hash", "command", "git_commit", "versions", "parameters"} <= set(result)

@@ -172,6 +172,9 @@ def check(config: dict[str, Any]) -> None:
         raise ValueError(f"training.betas must be two numbers from 0 to below 1, got {betas}.")
     if not isinstance(seed, int) or seed < 0:
         raise ValueError(f"seed must be a whole number of at least 0, got {seed}.")
+    if "bleu" not in (chosen := config.get("metrics", {})):
+        names = ", ".join(chosen) or "none"
+        raise ValueError(f"metrics must have bleu, which tables and sweeps are made of, got {names}; add it.")
 
 
 def scaled(size: str, value: int, *, _root_: Any) -> int:
@@ -192,7 +195,7 @@ def scaled(size: str, value: int, *, _root_: Any) -> int:
 NO_EFFECT = {"data.tokens_per_device", "data.prepare_workers", "data.loader_workers", "training.log_steps"}
 # Keys, with all below them, that say how and where a job runs, but not which experiment it is.
 NOT_IN_ROW = {
-    *("task", "sweep", "scale", "launcher", "trainer", "logger", "outputs", "corpora", "run_dir"),
+    *("task", "sweep", "scale", "launcher", "trainer", "logger", "metrics", "outputs", "corpora", "run_dir"),
     *("callbacks.speed", "callbacks.quality", "callbacks.averaging", "callbacks.best"),
     *("plan", "report", "claims", "folder", "watch", "stop"),
     *NO_EFFECT,

@@ -137,7 +137,7 @@ def losses(
 
     def scored() -> tuple[Score, np.ndarray]:
         hypotheses = translator.translate(sources)
-        return sacre_bleu(hypotheses, list(references)), statistics(hypotheses, references)
+        return sacre_bleu(hypotheses, [list(references)]), statistics(hypotheses, references)
 
     stacks: list[list[Any]] = [
         [layer.self_attention for layer in model.encoder.layers],

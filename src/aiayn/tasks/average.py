@@ -153,7 +153,7 @@ class DevSet:
         loaded = checkpoint.unpacked(mean.content(), mean.paths[0])
         own = translator(loaded.model(self.accelerator), loaded.tokenizer, **self.inference)
         hypotheses = own.translate(self.sources, name=f"dev, {len(mean.paths)} averaged", silent=False)
-        return sacre_bleu(hypotheses, self.references), statistics(hypotheses, self.references)
+        return sacre_bleu(hypotheses, [self.references]), statistics(hypotheses, self.references)
 
 
 def curve(cfg: DictConfig, paths: Sequence[Path], output: Path) -> None:

@@ -160,7 +160,7 @@ def misfit(hypotheses: list[str], references: list[str], scored: float | None) -
     """Why these cannot be the references that gave the score, as with another test set; empty if they can."""
     if len(hypotheses) != len(references):
         return f"{len(hypotheses)} translations for {len(references)} sentences"
-    value = sacre_bleu(hypotheses, references).value
+    value = sacre_bleu(hypotheses, [references]).value
     if scored is None or abs(value - scored) < 0.01:
         return ""
     return f"BLEU is {value:.2f} with it, and {scored:.2f} in the folder's result"
