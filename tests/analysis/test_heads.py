@@ -145,7 +145,7 @@ def test_what_is_lost_without_a_head(model, tokenizer, texts):
         side = model.encoder if kind == 0 else model.decoder
         attention = side.layers[layer].cross_attention if kind == 2 else side.layers[layer].self_attention
         with masked(attention, head):
-            without = sacre_bleu(own.translate(texts), references).value
+            without = sacre_bleu(own.translate(texts), [references]).value
         assert found["bleu_lost"][kind, layer, head] == full.value - without
     assert found["bleu_lost"].max() > 1
     assert (found["bleu_lost"][0, 0, 1], found["p"][0, 0, 1], found["p_holm"][0, 0, 1]) == (0, 1, 1)
