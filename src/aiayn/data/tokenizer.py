@@ -93,6 +93,10 @@ class Tokenizer:
         ids = [list(map(int, sequence)) for sequence in sequences]
         return self._processor.decode(ids, num_threads=1) if ids else []  # SentencePiece takes [] for one sentence
 
+    def pieces(self, ids: Sequence[int] | np.ndarray) -> list[str]:
+        """The subwords that ids stand for; one that begins a word starts with U+2581."""
+        return self._processor.id_to_piece(list(map(int, ids)))
+
     def __reduce__(self) -> tuple[Callable[[bytes], "Tokenizer"], tuple[bytes]]:
         return type(self), (self.model,)
 
