@@ -285,7 +285,8 @@ def test_a_person_types_a_sentence_and_sees_what_the_model_makes_of_it(
             assert browser.until("document.getElementById('translation').textContent") == alone[sentence][0]
             rows = browser.value("[...document.querySelectorAll('#candidates tr')].map((row) => row.innerText)")
             assert [row.split("\t")[0] for row in rows] == alone[sentence]
-            assert all(re.fullmatch(r"-\d+\.\d+\t-\d+\.\d+", row.split("\t", 1)[1]) for row in rows)
+            # A narrow page leaves the second figure out.
+            assert all(re.fullmatch(r"-\d+\.\d+(\t-\d+\.\d+)?", row.split("\t", 1)[1]) for row in rows)
             labels = browser.value(
                 "[...document.querySelectorAll('#attention svg text')].map((one) => one.textContent)"
             )

@@ -18,14 +18,23 @@ from aiayn.serving.service import Attend, Limits, Service
 from aiayn.tasks.evaluate import checkpoint_files
 
 log = logging.getLogger(__name__)
+# Seconds that an idle connection stays open. Clients give theirs up earlier (httpx after 5), so that none asks on a
+# connection that the service closes in that moment.
+KEEP_ALIVE = 65
 
 
 class Server(uvicorn.Server):
     """Uvicorn's server; it waits for running requests when it ends, so those that wait for the model must be told."""
 
     def __init__(self, service: Service) -> None:
-        # Without a configuration of its own its messages go where ours go.
-        super().__init__(uvicorn.Config(service.app(), log_config=None, log_level="warning", access_log=False))
+        config = uvicorn.Config(
+            service.app(),
+            log_config=None,  # its messages go where ours go
+            log_level="warning",
+            access_log=False,
+            timeout_keep_alive=KEEP_ALIVE,
+        )
+        super().__init__(config)
         self.service = service
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
