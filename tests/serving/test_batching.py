@@ -156,8 +156,11 @@ def test_stopping_finishes_what_runs_and_refuses_the_rest() -> None:
 
 def test_other_work_has_its_turn_in_the_models_thread() -> None:
     async def play(batcher: Batcher, held: Held) -> None:
+        other = asyncio.create_task(batcher.run(threading.get_ident))
+        await asyncio.wait([other], timeout=0.1)
+        assert not other.done()
         held.may_go_on.release()
-        assert {await batcher.run(threading.get_ident)} == held.threads
+        assert {await other} == held.threads
         with pytest.raises(ModelError, match="ZeroDivisionError: "):
             await batcher.run(lambda: 1 / 0)
 
