@@ -76,7 +76,7 @@ def main() -> None:
     for name, times in seconds.items():
         rates = [len(sources) / second for second in times]
         tokens = statistics.mean(len(target) + 1 for target in targets[name])
-        bleu = sacre_bleu(loaded.tokenizer.decode(targets[name]), references)
+        bleu = sacre_bleu(loaded.tokenizer.decode(targets[name]), [references])
         figures = [statistics.median(rates), min(rates), max(rates), tokens, bleu.value]
         table.add_row(name, *(f"{figure:.1f}" for figure in figures))
     Console().print(table)

@@ -32,9 +32,11 @@ def explain(error: BaseException) -> str:
         return f"{error.override!r} cannot be read as key=value; quote a value with = , or a space: \"key='value'\"."
     while isinstance(error, HydraException | OmegaConfBaseException) and error.__cause__ is not None:
         error = error.__cause__
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
-        return f"there is no {group}={name}{suggest(name, [option for option in error.options if option != 'schema'])}"
+        # Hydra names no options where the missing one is an item of a list.
+        options = error.options or sorted(file.stem for file in (schema.PROJECT / "conf" / group).glob("*.yaml"))
+        return f"there is no {group}={name}{suggest(name, [option for option in options if option != 'schema'])}"
     if isinstance(error, OmegaConfBaseException) and error.full_key:
         if isinstance(error, ConfigKeyError | ConfigAttributeError) and isinstance(error.parent_node, Container):
             return f"there is no key {error.full_key}{suggest(str(error.key), map(str, error.parent_node))}"

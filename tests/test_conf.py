@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, composed
+from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from aiayn.schema import row
@@ -17,6 +18,7 @@ GROUPS = (
     "model",
     "training",
     "inference",
+    "metrics",
     "trainer",
     "callbacks",
     "logger",
@@ -29,7 +31,12 @@ NEEDED = {
     "task=evaluate": ["checkpoint=x"],
     "task=translate": ["checkpoint=x"],
     "task=serve": ["checkpoint=x"],
+    "task=rescore": ["checkpoint=x", "source=a", "target=b"],
+    "task=compare": ["a=x", "b=y"],
+    "task=attention": ["checkpoint=x", "sentence=y"],
+    "task=heads": ["run=x"],
     "task=average": ["checkpoints=[x]", "output=y"],
+    "task=score": ["hypotheses=x", "references=y"],
     "data=text": ["data.train={source: a, target: b}", "data.dev={source: a, target: b}"],
 }
 
@@ -50,6 +57,20 @@ def choices() -> list[str]:
 def test_every_config_file_composes(choice: str) -> None:
     cfg = composed(choice, *NEEDED.get(choice, []))
     assert not OmegaConf.missing_keys(cfg)
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "conf" / "metrics").glob("*.yaml")), ids=lambda file: file.stem)
+def test_every_metric_scores(file: Path) -> None:
+    ((key, metric),) = instantiate(composed(f"metrics=[{file.stem}]").metrics).items()
+    assert key == file.stem
+    score = metric(["one two three four five"], [["one two three four six"], ["one"]], language="en")
+    assert 0 < score.value < 100
+    assert "nrefs:2" in score.signature
+
+
+def test_a_run_has_all_metrics_unless_they_are_named() -> None:
+    assert list(composed("metrics=[chrf,bleu]").metrics) == ["chrf", "bleu"]
+    assert sorted(composed().metrics) == sorted(file.stem for file in (ROOT / "conf" / "metrics").glob("*.yaml"))
 
 
 def test_without_arguments_it_is_the_demo() -> None:
@@ -99,10 +120,13 @@ def test_an_experiment_brings_the_recipe_of_the_model_that_it_names() -> None:
 
 def test_a_row_of_a_sweep_is_named_by_what_makes_it_another_experiment() -> None:
     how = ["task=plan", "trainer=ddp_cpu", "trainer.devices=2", "launcher.parallel=3", "outputs=/a", "sweep=table3_a"]
+    how += ["metrics=[bleu]"]
     assert row([*how, "seed=2", "experiment=table3_a_h1"]) == "table3_a_h1,seed=2"
     assert row(["+model.heads=4", "data.path=a/b"]) == "+model.heads=4,data.path=a_b"
     assert row(["data.vocab_size=9", "experiment=table3_a_h1"]) == "table3_a_h1,data.vocab_size=9"
     assert row(how) == "base"
+    assert row(["callbacks.quality.samples=3", "callbacks.ema.decay=0.9"]) == "callbacks.ema.decay=0.9"
+    assert row(["callbacks=ema", "seed=2"]) == "callbacks=ema,seed=2"
     assert row(["checkpoint=a/averaged.ckpt"]) != row(["checkpoint=b/averaged.ckpt"])
     assert row(["checkpoint=a/averaged.ckpt", "inference.beam=2"]).startswith("averaged-")
     long = [row(["data.path=" + "x" * 200, f"seed={seed}"]) for seed in (1, 2)]
@@ -128,6 +152,9 @@ def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
         (["model.heads=3"], ["heads=3", "d_model=128", "divide"]),
         (["model=hug"], ["model=hug", "base", "big"]),
         (["modle=big"], ["modle", "model"]),
+        (["metrics=[bleu,chfr]"], ["metrics=chfr", "chrf"]),
+        (["metrics=[chrf,ter]"], ["metrics", "bleu", "chrf, ter"]),
+        (["metrics=[]"], ["metrics", "bleu", "none"]),
         (["training.max_step=3"], ["training.max_step", "max_steps"]),
         (["task=evaluate"], ["checkpoint"]),
         (["data=text"], ["data.train.source"]),
@@ -135,6 +162,7 @@ def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
         (["task=translate", "checkpoint=/nowhere.ckpt"], ["/nowhere.ckpt"]),
         (["task=translate", "checkpoint=/a=b.ckpt"], ["checkpoint=/a=b.ckpt", "quote"]),
         (["task=evaluate", "checkpoint=/"], ["folder"]),
+        (["task=heads"], ["run"]),
         (["run_dir="], ["run_dir", "empty"]),
         (["experiment=table3_base", "scale.steps=0"], ["scale.steps", "at least 1", "0"]),
         (["experiment=table3_base", "scale.depth=4"], ["scale.depth=4", "divide 6"]),

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import SMALL, CommandLine, command, environment
+from conftest import SMALL, CommandLine, command, composed, environment
 
 from aiayn.inference import checkpoint
 
@@ -27,7 +27,7 @@ def finished(aiayn: CommandLine, outputs: Path) -> Path:
     """The folder of an undisturbed run."""
     folder = outputs / "finished"
     done = aiayn(f"run_dir={folder}")
-    assert "BLEU" in done.stdout
+    assert "BLEU as in the paper: nrefs:1" in done.stdout
     assert str(folder) in done.stdout
     return folder
 
@@ -38,11 +38,12 @@ def final(folder: Path) -> dict:
 
 
 def assert_same_weights(a: Path, b: Path) -> None:
-    """Bit for bit, weights and optimizer."""
+    """Bit for bit: weights, their moving average if there is one, and optimizer."""
     first, second = final(a), final(b)
     assert first["global_step"] == second["global_step"]
-    for name, value in first["state_dict"].items():
-        assert torch.equal(value, second["state_dict"][name]), name
+    for key in {"state_dict", "current_model_state", "averaging_state"} & (first.keys() | second.keys()):
+        for name, value in first[key].items():
+            assert torch.equal(value, second[key][name]), (key, name)
     states = [content["optimizer_states"][0]["state"] for content in (first, second)]
     for index, values in states[0].items():
         assert all(torch.equal(value, states[1][index][name]) for name, value in values.items())
@@ -55,7 +56,8 @@ def test_a_run_leaves_a_result_with_its_provenance(finished: Path) -> None:
     assert set(result["scores"]) == {"last", "best", "averaged"}
     for scored in result["scores"].values():
         assert {"dev", "test"} <= set(scored)
-        assert "version:" in scored["dev"]["bleu"]["signature"]
+        for key in composed().metrics:
+            assert "version:" in scored["dev"][key]["signature"]
     assert result["target_tokens"] > 0
     assert result["flops"] > 0
     assert {"config", "config_hash", "command", "git_commit", "versions", "parameters"} <= set(result)
@@ -133,8 +135,10 @@ def test_a_run_killed_behind_its_last_step_is_finished(aiayn: CommandLine, finis
         ["data.loader_workers=2"],
         ["data.tokens_per_device=230"],
         ["trainer=ddp_cpu", "data.tokens_per_device=230"],
+        ["callbacks=ema"],
+        ["callbacks=ema", "trainer=ddp_cpu", "data.tokens_per_device=230"],
     ],
-    ids=["alone", "workers", "accumulation", "two ranks"],
+    ids=["alone", "workers", "accumulation", "two ranks", "moving average", "moving average on two ranks"],
 )
 def test_a_killed_run_resumes_bit_for_bit(
     aiayn: CommandLine, outputs: Path, tmp_path: Path, settings: list[str]
@@ -169,6 +173,16 @@ def test_evaluate_gives_the_scores_of_the_run(aiayn: CommandLine, finished: Path
     assert evaluation["scores"]["averaged"]["test"] == result["scores"]["averaged"]["test"]
     for file in ("averaged.test.txt", "averaged.test.statistics.npy"):
         assert (tmp_path / "translations" / file).read_bytes() == (finished / "translations" / file).read_bytes()
+
+
+def test_an_ensemble_is_evaluated_like_a_model(aiayn: CommandLine, finished: Path, tmp_path: Path) -> None:
+    both = f"checkpoint=[{finished},{finished}/checkpoints/best.ckpt]"
+    done = aiayn("task=evaluate", both, "inference=greedy", f"run_dir={tmp_path}", small=False)
+    assert "BLEU" in done.stdout
+    evaluation = json.loads((tmp_path / "evaluation.json").read_text())
+    assert evaluation["config"]["checkpoint"] == f"{finished},{finished}/checkpoints/best.ckpt"
+    assert evaluation["scores"]["ensemble"]["test"]["sentences"] == 13
+    assert (tmp_path / "translations" / "ensemble.test.txt").exists()
 
 
 def test_the_statistics_give_the_scores(finished: Path) -> None:

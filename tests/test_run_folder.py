@@ -53,6 +53,16 @@ def test_another_experiment_is_refused(tmp_path: Path) -> None:
         RunFolder(tmp_path, config(d_ff=13))
 
 
+def test_a_switch_that_is_off_is_one_that_an_older_run_did_not_have(tmp_path: Path) -> None:
+    finished(tmp_path)
+    newer = config()
+    newer["data"]["byte_fallback"] = False
+    assert RunFolder(tmp_path, newer).done
+    newer["data"]["byte_fallback"] = True
+    with pytest.raises(ValueError, match=r"data\.byte_fallback=None, not True"):
+        RunFolder(tmp_path, newer)
+
+
 def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
     first, second = RunFolder(tmp_path, config()), RunFolder(tmp_path, config())
     first.lock()

@@ -61,7 +61,10 @@ class RunFolder:
     def _check_identity(self, config: dict[str, Any]) -> None:
         """Refuse to go on with another experiment in this folder."""
         mine, theirs = identity(self.config), identity(config)
-        changed = [key for key in sorted(mine.keys() | theirs.keys()) if mine.get(key) != theirs.get(key)]
+        # A switch that is off says what a config says that is older than the switch.
+        changed = [
+            key for key in sorted(mine.keys() | theirs.keys()) if (mine.get(key) or None) != (theirs.get(key) or None)
+        ]
         if changed:
             key = changed[0]
             raise ValueError(
@@ -163,6 +166,8 @@ def identity(config: dict[str, Any]) -> dict[str, Any]:
 
     for part in IDENTITY:
         walk(part, config[part])
+    if ema := config.get("callbacks", {}).get("ema"):  # an average that starts or ends on the way would be another one
+        walk("callbacks.ema", ema)
     return leaves
 
 

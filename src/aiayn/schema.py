@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
+from itertools import accumulate
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,7 @@ class DataConfig:
     split: str = "test"  # what task=evaluate decodes
     vocab_size: int = MISSING
     character_coverage: float = 0.9999  # share of the characters that get a piece of their own
+    byte_fallback: bool = False  # spell characters without a piece in bytes (256 ids) instead of losing them as UNK
     tokenizer_sample: int = 5_000_000  # sentences that the tokenizer is trained on, at most
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     tokens_per_batch: int = MISSING  # source and target tokens of one optimizer step over all devices, at most
@@ -170,6 +172,9 @@ def check(config: dict[str, Any]) -> None:
         raise ValueError(f"training.betas must be two numbers from 0 to below 1, got {betas}.")
     if not isinstance(seed, int) or seed < 0:
         raise ValueError(f"seed must be a whole number of at least 0, got {seed}.")
+    if "bleu" not in (chosen := config.get("metrics", {})):
+        names = ", ".join(chosen) or "none"
+        raise ValueError(f"metrics must have bleu, which tables and sweeps are made of, got {names}; add it.")
 
 
 def scaled(size: str, value: int, *, _root_: Any) -> int:
@@ -190,7 +195,8 @@ def scaled(size: str, value: int, *, _root_: Any) -> int:
 NO_EFFECT = {"data.tokens_per_device", "data.prepare_workers", "data.loader_workers", "training.log_steps"}
 # Keys, with all below them, that say how and where a job runs, but not which experiment it is.
 NOT_IN_ROW = {
-    *("task", "sweep", "scale", "launcher", "trainer", "logger", "callbacks", "outputs", "corpora", "run_dir"),
+    *("task", "sweep", "scale", "launcher", "trainer", "logger", "metrics", "outputs", "corpora", "run_dir"),
+    *("callbacks.speed", "callbacks.quality", "callbacks.averaging", "callbacks.best"),
     *("plan", "report", "claims", "folder", "watch", "stop"),
     *NO_EFFECT,
 }
@@ -205,7 +211,7 @@ def row(overrides: Sequence[str]) -> str:
             names.insert(0, value)
         elif key == "checkpoint":  # a long path
             names.append(f"{Path(value).stem}-{sha256(value.encode()).hexdigest()[:8]}")
-        elif not {key, key.split(".")[0]} & NOT_IN_ROW:
+        elif NOT_IN_ROW.isdisjoint(accumulate(key.split("."), "{}.{}".format)):
             names.append(override)
     name = ",".join(names).replace("/", "_") or "base"
     return name if len(name) <= 100 else f"{name[:90]}-{sha256(name.encode()).hexdigest()[:8]}"

@@ -47,7 +47,14 @@ class Lines:
 
 
 def prepared(
-    text: ParallelText, folder: Path, *, vocab_size: int = 47, sample: int = 1000, workers: int = 0, **limits: Any
+    text: ParallelText,
+    folder: Path,
+    *,
+    vocab_size: int = 47,
+    sample: int = 1000,
+    workers: int = 0,
+    byte_fallback: bool = False,
+    **limits: Any,
 ) -> Corpus:
     return prepare(
         text,
@@ -57,6 +64,7 @@ def prepared(
         tokenizer_sample=sample,
         cleaning=Cleaning(**limits),
         workers=workers,
+        byte_fallback=byte_fallback,
     )
 
 
@@ -149,6 +157,15 @@ def test_other_text_or_settings_make_another_corpus(tmp_path: Path) -> None:
         prepared(Lines(), tmp_path, max_length=13),
     ]
     assert len({found.path for found in variants}) == 4
+
+
+def test_bytes_to_fall_back_on_make_another_corpus_and_their_absence_the_same_as_ever(tmp_path: Path) -> None:
+    text = Lines(dev=[("the \U0001f415 saw \u4e2d", "\U0001f415 sah")])
+    without, with_bytes = (prepared(text, tmp_path, vocab_size=size, byte_fallback=size > 99) for size in (47, 307))
+    assert decoded(with_bytes, "dev") == text.by_split["dev"]
+    assert (UNK in without.pairs("dev").source.tokens, UNK in with_bytes.pairs("dev").source.tokens) == (True, False)
+    # Corpora are found by these: a key for what is off would prepare every older one anew.
+    assert with_bytes.statistics["settings"].keys() - without.statistics["settings"].keys() == {"byte_fallback"}
 
 
 PROGRAM = """

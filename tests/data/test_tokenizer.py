@@ -82,6 +82,45 @@ def test_a_vocabulary_smaller_than_the_alphabet_is_refused_with_the_smallest_pos
     assert Tokenizer.train(SENTENCES, vocab_size=smallest).vocab_size == smallest
 
 
+SURVIVORS = {  # none of their characters is in the text
+    "emoji": "The dog \U0001f415 saw \U0001f468\u200d\U0001f469\u200d\U0001f467.",
+    "rare scripts": "\u4e2d\u6587 \U00012000\U00012031 \u13a0\u13a1 \U0001f0a1",
+    "control characters": "a\x80b\x85c\x9ed \u202ee\u2066",
+    "nobody's": "\ue000\U0010ffff\ufffe",
+    "decomposed": "Z\u030d\u0353",
+}
+
+
+@pytest.mark.parametrize("text", SURVIVORS.values(), ids=SURVIVORS)
+def test_with_bytes_to_fall_back_on_every_character_survives(tokenizer: Tokenizer, text: str) -> None:
+    with_bytes = Tokenizer.train(SENTENCES, vocab_size=307, byte_fallback=True)
+    (ids,) = with_bytes.encode([text])
+    assert UNK not in ids
+    assert with_bytes.decode([ids]) == [text]
+    assert UNK in tokenizer.encode([text])[0]
+
+
+def test_half_a_character_is_shown_as_such() -> None:
+    # Nothing keeps a model from stopping in the middle of one.
+    with_bytes = Tokenizer.train(SENTENCES, vocab_size=307, byte_fallback=True)
+    (ids,) = with_bytes.encode(["a \u4e2d"])
+    assert with_bytes.decode([ids[:-1]]) == ["a \ufffd\ufffd"]
+
+
+def test_what_the_normaliser_removes_no_byte_brings_back() -> None:
+    with_bytes = Tokenizer.train(SENTENCES, vocab_size=307, byte_fallback=True)
+    assert with_bytes.decode(with_bytes.encode(["a\x01\x1bb\tc\ufeffd"])) == ["ab c d"]
+
+
+def test_a_vocabulary_without_room_for_the_bytes_is_refused_with_the_smallest_possible() -> None:
+    with pytest.raises(ValueError, match=r"data\.vocab_size=256 has no room .* 256 bytes of data\.byte_f.*") as error:
+        Tokenizer.train(SENTENCES, vocab_size=256, byte_fallback=True)
+    smallest = int(re.findall(r"at least (\d+)", str(error.value))[0])
+    assert Tokenizer.train(SENTENCES, vocab_size=smallest, byte_fallback=True).vocab_size == smallest
+    with pytest.raises(ValueError, match=f"give at least {smallest},"):
+        Tokenizer.train(SENTENCES, vocab_size=smallest - 1, byte_fallback=True)
+
+
 @pytest.mark.parametrize("vocab_size", [-1, 0, 4])
 def test_a_vocabulary_of_special_symbols_alone_is_refused(vocab_size: int) -> None:
     with pytest.raises(ValueError, match=f"data.vocab_size must be above .* 4 special symbols, got {vocab_size}"):

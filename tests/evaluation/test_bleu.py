@@ -1,27 +1,30 @@
 """Scores against figures that others measured, and what the scores refuse."""
 
 import gzip
+import math
 from dataclasses import FrozenInstanceError
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import sacrebleu
 
-from aiayn.evaluation.bleu import Score, chrf, sacre_bleu, scores, tokenized_bleu
+from aiayn.evaluation.bleu import Score, chrf, moses, paper_bleu, sacre_bleu, split_hyphens, ter, tokenized_bleu
 
 BLEU_DATA = Path(__file__).parents[2].parent / "shared" / "data" / "bleu"
 
 
 @pytest.fixture(scope="module")
-def newstest2017() -> tuple[list[str], list[str]]:
-    """Output of a real system, and its reference: 3004 lines, German."""
+def newstest2017() -> tuple[list[str], list[list[str]]]:
+    """Output of a real system, and its reference, the only set: 3004 lines, German."""
     if not BLEU_DATA.exists():
         pytest.skip(f"needs the system output in {BLEU_DATA}")
     hypotheses, references = (
         gzip.decompress((BLEU_DATA / f"newstest2017.{side}.de.gz").read_bytes()).decode().removesuffix("\n").split("\n")
         for side in ("C-3MA", "reference")
     )
-    return hypotheses, references
+    return hypotheses, [references]
 
 
 def test_sacrebleu_of_a_known_system_is_the_published_figure(newstest2017):
@@ -30,65 +33,161 @@ def test_sacrebleu_of_a_known_system_is_the_published_figure(newstest2017):
 
 
 def test_tokenized_bleu_of_a_known_system_is_the_scripts_figure(newstest2017):
-    # tokenizer.perl -l de and multi-bleu.perl print 22.40; sacremoses is a port of the former, hence the tolerance.
-    assert tokenized_bleu(*newstest2017, language="de", lowercase=False).value == pytest.approx(22.40, abs=0.05)
+    # tokenizer.perl -l de and multi-bleu.perl print 22.40.
+    assert tokenized_bleu(*newstest2017, language="de").value == pytest.approx(22.40, abs=0.005)
+
+
+def test_the_papers_bleu_of_a_known_system_is_the_scripts_figure(newstest2017):
+    # The same with s{(\S)-(\S)}{$1 ##AT##-##AT## $2}g on both sides: 23.04.
+    assert paper_bleu(*newstest2017, language="de").value == pytest.approx(23.04, abs=0.005)
 
 
 def test_lower_casing_raises_the_score_of_a_cased_system(newstest2017):
-    cased = tokenized_bleu(*newstest2017, language="de", lowercase=False)
-    assert tokenized_bleu(*newstest2017, language="de").value > cased.value + 0.2
+    cased, lower = (tokenized_bleu(*newstest2017, language="de", lowercase=lowercase) for lowercase in (False, True))
+    assert lower.value > cased.value + 0.2
+    assert sacre_bleu(*newstest2017, lowercase=True).value > sacre_bleu(*newstest2017).value + 0.2
 
 
-def test_perfect_translations_score_100_and_case_counts_only_where_it_should():
+METRICS = {
+    "sacre_bleu": sacre_bleu,
+    "chrf": chrf,
+    "ter": ter,
+    "tokenized_bleu": tokenized_bleu,
+    "paper_bleu": paper_bleu,
+}
+every_metric = pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
+
+
+@every_metric
+def test_perfect_translations_have_the_best_score(metric):
     sentences = ["The cat sat on the mat, as ever.", "A man in blue is riding a well-known horse."]
-    result = scores([sentence.upper() for sentence in sentences], sentences)
-    assert result["bleu_tokenized_lowercase"].value == pytest.approx(100)
-    assert result["bleu"].value < 50
-    assert {key: score.value for key, score in scores(sentences, sentences).items()} == pytest.approx(
-        {"bleu": 100, "chrf": 100, "bleu_tokenized_lowercase": 100}
-    )
+    assert metric(sentences, [sentences], language="en").value == pytest.approx(0 if metric is ter else 100)
+
+
+def test_case_counts_only_where_it_should():
+    shouted, plain = ["THE CAT SAT ON THE MAT, AS EVER."], [["The cat sat on the mat, as ever."]]
+    assert sacre_bleu(shouted, plain).value < 50
+    assert sacre_bleu(shouted, plain, lowercase=True).value == pytest.approx(100)
+    assert tokenized_bleu(shouted, plain, language="en").value < 50
+    assert tokenized_bleu(shouted, plain, language="en", lowercase=True).value == pytest.approx(100)
+    assert ter(shouted, plain).value == 0
 
 
 def test_signatures_say_how_each_score_was_counted():
-    result = scores(["a b c d e"], ["a b c d e"], language="fr")
-    assert result["bleu"].signature == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{sacrebleu.__version__}"
-    assert result["chrf"].signature.startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0")
-    assert "case:lc" in result["bleu_tokenized_lowercase"].signature
-    assert "tok:moses-fr-sacremoses-" in result["bleu_tokenized_lowercase"].signature
+    text = ["a b c d e"], [["a b c d e"], ["a b c"]]
+    sacre = f"eff:no|tok:13a|smooth:exp|version:{sacrebleu.__version__}"
+    assert sacre_bleu(*text).signature == f"nrefs:2|case:mixed|{sacre}"
+    assert sacre_bleu(*text, lowercase=True).signature == f"nrefs:2|case:lc|{sacre}"
+    assert chrf(*text).signature.startswith("nrefs:2|case:mixed|eff:yes|nc:6|nw:0")
+    assert ter(*text).signature.startswith("nrefs:2|case:lc|tok:tercom")
+    tokenizer = f"moses-fr-sacremoses-{version('sacremoses')}"
+    for metric, tokens in (
+        (partial(tokenized_bleu, lowercase=True), tokenizer),
+        (paper_bleu, f"{tokenizer}+atat"),
+        (partial(paper_bleu, ascii_punctuation=True), f"ascii+{tokenizer}+atat"),
+    ):
+        assert f"|tok:{tokens}|smooth:none|" in metric(*text, language="fr").signature
     assert str(Score("BLEU", 2.357, "tok:13a")) == "BLEU 2.36 (tok:13a)"
 
 
-def test_a_word_with_hyphens_is_one_token():
-    # Cut at its hyphens it would make four tokens and three hyphens in common, and so a 4-gram.
-    assert tokenized_bleu(["one two state-of-the-art"], ["six ten state-of-the-art"]).value == 0
+@every_metric
+def test_of_several_references_any_will_do(metric):
+    first, second = ["one two three four five"], ["six seven eight nine ten"]
+    best = metric(first, [first], language="en").value
+    assert metric(first, [second, first], language="en").value == pytest.approx(best)
+    assert metric(first, [second], language="en").value != pytest.approx(best)
+
+
+def test_the_closest_reference_decides_about_brevity():
+    # multi-bleu.perl: of 4 and 9 words, 4 is closer to 5, so a hypothesis of 5 is not too short; alone, 9 words are.
+    hypothesis, short, long = ["a b c d e"], ["a b c d"], ["a b c d e f g h i"]
+    assert tokenized_bleu(hypothesis, [short, long], language="en").value == pytest.approx(100)
+    assert tokenized_bleu(hypothesis, [long], language="en").value == pytest.approx(100 * math.exp(1 - 9 / 5))
+
+
+def test_a_word_with_hyphens_is_one_token_but_in_the_papers_bleu():
+    # Cut at its hyphens it makes four tokens and three hyphens in common, and so a 4-gram.
+    pair = ["one two state-of-the-art"], [["six ten state-of-the-art"]]
+    assert tokenized_bleu(*pair, language="en").value == 0
+    # Of 9 tokens 7 match, of the 2-, 3- and 4-grams those within these 7.
+    assert paper_bleu(*pair, language="en").value == pytest.approx(100 * (7 / 9 * 6 / 8 * 5 / 7 * 4 / 6) ** 0.25)
+
+
+@pytest.mark.parametrize(
+    ("line", "split"),
+    [
+        ("rich-text format", "rich ##AT##-##AT## text format"),  # the example of nlp.stanford.edu/projects/nmt
+        ("state-of-the-art", "state ##AT##-##AT## of ##AT##-##AT## the ##AT##-##AT## art"),
+        ("x-y-z", "x ##AT##-##AT## y-z"),  # perl's s///g has used up the y
+        ("E- und U-Bahn", "E- und U ##AT##-##AT## Bahn"),
+        ("a - b -- c", "a - b -- c"),
+    ],
+)
+def test_hyphens_inside_words_are_split_as_the_script_does(line, split):
+    assert split_hyphens(line) == split
+
+
+@pytest.mark.parametrize("mark", ["##AT##-##AT##", "@-@"])
+def test_the_papers_bleu_refuses_text_that_is_split_already(mark):
+    plain, split = ["a well-known horse", "a well-known text"], ["a well-known horse", f"a well {mark} known text"]
+    with pytest.raises(ValueError, match=f"line 2 of the hypotheses is split already, it has {mark}"):
+        paper_bleu(split, [plain], language="en")
+    with pytest.raises(ValueError, match="line 2 of the references is split already"):
+        paper_bleu(plain, [plain, split], language="en")
+
+
+def test_unicode_punctuation_can_be_replaced_where_the_references_have_none():
+    pair = ["he said \u201cyes \u2026\u201d to me\u2019s"], [['he said "yes ..." to me\'s']]
+    assert paper_bleu(*pair, language="de").value < 50
+    assert paper_bleu(*pair, language="de", ascii_punctuation=True).value == pytest.approx(100)
 
 
 def test_the_language_decides_how_apostrophes_are_cut():
     # French keeps the apostrophe with the article (l' un), English with what follows (l 'un).
-    pair = ["l'un deux trois quatre"], ["un deux trois quatre"]
-    assert tokenized_bleu(*pair, language="fr").value > tokenized_bleu(*pair, language="en").value == 0
+    assert moses(["l'un de 3,5 S. 4."], language="fr") == ["l' un de 3,5 S. 4 ."]
+    assert moses(["l'un"], language="en") == ["l 'un"]
+
+
+@pytest.mark.parametrize("metric", [tokenized_bleu, paper_bleu])
+@pytest.mark.parametrize("language", [None, ""])
+def test_moses_needs_a_language(metric, language):
+    with pytest.raises(ValueError, match=r"language is not set.*language=de"):
+        metric(["a"], [["a"]], language=language)
+
+
+def test_a_language_that_moses_does_not_know_is_said_once(caplog):
+    for _ in range(2):
+        moses(["a"], language="qq")
+    assert [record.getMessage().split(";")[0] for record in caplog.records] == [
+        "Moses has no abbreviations for language=qq and takes the English ones"
+    ]
 
 
 def test_a_blank_hypothesis_counts_against_the_score():
     sentences = ["one two three four five", "six seven eight nine ten"]
-    assert 0 < sacre_bleu([sentences[0], ""], sentences).value < 50
+    assert 0 < sacre_bleu([sentences[0], ""], [sentences]).value < 50
 
 
-@pytest.mark.parametrize("score", [sacre_bleu, chrf, tokenized_bleu, scores])
-def test_unequal_numbers_are_refused_with_both_counts(score):
+@every_metric
+def test_unequal_numbers_are_refused_with_both_counts(metric):
     with pytest.raises(ValueError, match="got 3 hypotheses and 2 references"):
-        score(["a"] * 3, ["a"] * 2)
+        metric(["a"] * 3, [["a"] * 3, ["a"] * 2], language="en")
 
 
-@pytest.mark.parametrize("score", [sacre_bleu, chrf, tokenized_bleu, scores])
-def test_nothing_to_score_is_refused(score):
-    with pytest.raises(ValueError, match="something to score"):
-        score([], [])
-
-
-def test_several_references_for_a_sentence_are_refused():
-    with pytest.raises(ValueError, match="references must be strings, got list at 1"):
-        scores(["a", "b"], ["a", ["b", "c"]])
+@every_metric
+@pytest.mark.parametrize(
+    ("hypotheses", "references", "words"),
+    [
+        ([], [[]], "something to score"),
+        (["a"], [], "at least one set of references"),
+        (["a", "b"], ["a", "b"], "a list for each set"),
+        (["a", "b"], [["a", ["b", "c"]]], "references must be strings, got list at 1"),
+        (["a", None], [["a", "b"]], "hypotheses must be strings, got NoneType at 1"),
+    ],
+)
+def test_what_is_no_text_is_refused(metric, hypotheses, references, words):
+    with pytest.raises(ValueError, match=words):
+        metric(hypotheses, references, language="en")
 
 
 def test_a_score_cannot_be_changed():

@@ -12,6 +12,7 @@ from aiayn.evaluation.significance import (
     STUDENT,
     bleu,
     difference,
+    holm,
     p_value,
     perplexity,
     resampled_counts,
@@ -168,3 +169,9 @@ def test_equal_systems_seldom_differ(seeds: int, sentences: float) -> None:
 def test_unequal_numbers_of_sentences_are_refused() -> None:
     with pytest.raises(ValueError, match="must be as many, got 2 and 1"):
         statistics(["a", "b"], ["a"])
+
+
+def test_holm_multiplies_by_the_number_of_tests_that_are_left():
+    # The least of three by 3, the next by 2, the last by 1; never below the one before, never above 1.
+    np.testing.assert_allclose(holm(np.array([[0.04, 0.01, 0.03]])), [[0.06, 0.03, 0.06]])
+    np.testing.assert_allclose(holm(np.array([0.9, 0.8])), [1, 1])

@@ -174,6 +174,27 @@ def test_ties_are_broken_alike_every_time(build: Build) -> None:
     assert search(model, source[:1], beam=4, max_extra_length=3) == first[:1]
 
 
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 3.0])
+def test_the_n_best_equal_exhaustive_search(opinionated: Build, alpha: float) -> None:
+    for seed in range(5):
+        model = opinionated(seed, vocab_size=6)
+        sources = [np.array([5, 4]), np.array([4])]
+        found = search(model, padded(sources), beam=200, alpha=alpha, max_extra_length=2, n_best=7)
+        for source, hypotheses in zip(sources, found, strict=True):
+            expected = exhaustive(model, source, len(source) + 1 + 2, alpha)[:7]
+            assert [hypothesis.tokens for hypothesis in hypotheses[:7]] == [
+                hypothesis.tokens for hypothesis in expected
+            ]
+
+
+def test_asking_for_more_does_not_change_the_best(opinionated: Build) -> None:
+    model = opinionated(3, vocab_size=97)
+    sources = sentences(19, 97, 11)
+    few, many = (decode(model, sources, beam=5, max_extra_length=7, n_best=n) for n in (1, 5))
+    assert [hypotheses[0].tokens for hypotheses in few] == [hypotheses[0].tokens for hypotheses in many]
+    assert {len(hypotheses) for hypotheses in many} == {5}
+
+
 def test_learned_positions_bound_the_target(build: Build) -> None:
     model = build(position=lambda d_model: LearnedPosition(d_model, max_length=7))
     found = search(model, torch.tensor([[5, 3]]), beam=3, max_extra_length=50)
@@ -205,6 +226,8 @@ def test_the_length_penalty_is_equation_14() -> None:
         ({"beam": 0}, "inference.beam must be at least 1, got 0"),
         ({"alpha": -0.1}, "inference.alpha must not be negative, got -0.1"),
         ({"max_extra_length": -2}, "inference.max_extra_length leaves no room"),
+        ({"beam": 3, "n_best": 5}, "n_best must be from 1 to inference.beam, got n_best=5, inference.beam=3"),
+        ({"n_best": 0}, "n_best must be from 1 to inference.beam, got n_best=0"),
     ],
 )
 def test_an_illegal_setting_is_named(build: Build, settings: dict[str, Any], message: str) -> None:

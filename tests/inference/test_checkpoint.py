@@ -60,6 +60,17 @@ def test_the_average_is_the_mean_in_float64(tokenizer: Tokenizer, tmp_path: Path
         torch.testing.assert_close(value, mean.float(), rtol=1e-7, atol=0)
 
 
+def test_the_average_is_of_the_weights_as_they_were_trained(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    # With callbacks=ema, `state_dict` is an average already.
+    trained = [content(tokenizer, seed=seed, step=seed)["state_dict"] for seed in (2, 3)]
+    for number, weights in enumerate(trained):
+        saved = content(tokenizer, seed=5, step=7)
+        checkpoint.write(tmp_path / f"{number}.ckpt", {**saved, "current_model_state": weights})
+    averaged = checkpoint.average([tmp_path / "0.ckpt", tmp_path / "1.ckpt"])["state_dict"]
+    for name, value in averaged.items():
+        torch.testing.assert_close(value, (trained[0][name] + trained[1][name]) / 2, rtol=1e-6, atol=1e-8)
+
+
 def test_averaging_refuses_what_is_not_one_run(tokenizer: Tokenizer, tmp_path: Path) -> None:
     other = Tokenizer.train(["quite another text"], vocab_size=19)
     checkpoint.write(tmp_path / "a.ckpt", content(tokenizer, seed=1, step=1))

@@ -184,6 +184,17 @@ def test_a_server_that_is_not_there_is_one_line(
         pass
 
 
+def test_a_run_that_goes_on_keeps_the_tags_that_it_has_there(folder: Path, logged_out: None) -> None:
+    config = settings(folder, "name=table3_wandb", "logger.wandb.mode=offline")
+    for _ in range(2):
+        with loggers(config["logger"], folder, config):
+            pass
+    first, second = (only(records(folder, number), "run")[0] for number in (0, 1))
+    assert second["run_id"] == first["run_id"]
+    assert first["tags"] == ["table3", "full"]
+    assert not second.get("tags")  # W&B would have them replace the first ones, and those that were added by hand
+
+
 def test_final_figures_are_the_scores_and_the_costs() -> None:
     scores = {"step": 24, "dev": {"bleu": {"name": "BLEU", "value": 25.5}, "perplexity": 4.9, "words": "x"}}
     result = {"status": "done", "steps": 24, "scores": {"last": scores}, "config": {}}

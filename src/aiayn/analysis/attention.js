@@ -14,7 +14,7 @@ function drawAttention(element, data) {
   };
   const VIEWS = { lines: "lines", maps: "heat maps" };
   const FONT = "13px system-ui, sans-serif";
-  const LEAST = 0.02; // what is fainter cannot be seen
+  const LEAST = 0.04; // what is fainter cannot be seen
   const shown = { kind: "encoder", layer: 0, heads: new Set(), view: "lines" };
 
   const html = (name, properties = {}, ...children) => {

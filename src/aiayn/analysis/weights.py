@@ -57,17 +57,13 @@ def weights(model: Transformer, source: Tensor, target: Tensor) -> Weights:
 def _recorded(model: Transformer, found: dict[str, list[Tensor]]) -> Iterator[None]:
     """Append to `found`, by stack and name, the weights of every attention that is called."""
     handles = []
-    for stack, layers in (("encoder", model.encoder.layers), ("decoder", model.decoder.layers)):
-        for layer in layers:
-            for name, module in layer.named_children():
-                if name.endswith("attention"):
-                    if not hasattr(module, "project"):
-                        raise ValueError(
-                            f"{type(module).__name__} does not show its weights: it has no method `project`."
-                        )
-                    hook = partial(_record, found.setdefault(f"{stack}.{name}", []))
-                    handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
     try:
+        for stack, layers in (("encoder", model.encoder.layers), ("decoder", model.decoder.layers)):
+            for layer in layers:
+                for name, module in layer.named_children():
+                    if name.endswith("attention"):
+                        hook = partial(_record, found.setdefault(f"{stack}.{name}", []))
+                        handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
         yield
     finally:
         for handle in handles:
@@ -75,5 +71,7 @@ def _recorded(model: Transformer, found: dict[str, list[Tensor]]) -> Iterator[No
 
 
 def _record(found: list[Tensor], module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
+    if not hasattr(module, "project"):
+        raise ValueError(f"{type(module).__name__} does not show its weights: it has no method `project`.")
     query, key, _ = module.project(*inputs)  # type: ignore[operator]
     found.append(attention_weights(query, key, mask=options.get("mask"), causal=options.get("causal", False)))

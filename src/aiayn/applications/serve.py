@@ -8,12 +8,13 @@ from functools import partial
 import uvicorn
 from omegaconf import DictConfig
 
+from aiayn.analysis.page import attention
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.inference import ensemble
 from aiayn.inference.ensemble import Ensemble
 from aiayn.inference.translation import Translation, translator
 from aiayn.model.transformer import Transformer
-from aiayn.serving.attention import attend
+from aiayn.serving.messages import Attention
 from aiayn.serving.service import Attend, Limits, Service
 from aiayn.tasks.evaluate import checkpoint_files
 
@@ -93,6 +94,15 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         reason = (error.strerror or str(error)).partition(" (while")[0]
         raise OSError(f"cannot listen at {host}, port {port}: {reason}; choose another host= or port=.") from error
+
+
+def attend(model: Transformer, tokenizer: Tokenizer, sentence: str, translation: Translation) -> Attention:
+    """What every head attends to while the model reads a sentence and its translation.
+
+    Raises:
+        ValueError: if the model's attention is of a kind that shows no weights.
+    """
+    return Attention(**attention(model, tokenizer, tokenizer.encode([sentence])[0].tolist(), translation.tokens))
 
 
 def attention_of(model: Transformer | Ensemble, tokenizer: Tokenizer) -> Attend | None:

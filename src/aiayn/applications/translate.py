@@ -1,6 +1,7 @@
 """task=translate: lines in, lines out, in order; a blank line stays blank."""
 
 import json
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -9,10 +10,13 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from aiayn.analysis.alignment import align
 from aiayn.data.parallel_text import read_lines
 from aiayn.files import whole
 from aiayn.inference import ensemble
-from aiayn.inference.translation import Translation, translator
+from aiayn.inference.ensemble import Ensemble
+from aiayn.inference.translation import Translation, Translator, translator
+from aiayn.model.transformer import Transformer
 from aiayn.tasks.evaluate import checkpoint_files
 
 
@@ -37,10 +41,11 @@ def translate(cfg: DictConfig) -> None:
         while window := list(islice(lines, cfg.window)):
             numbers, sentences = zip(*window, strict=True)
             found = own.n_best(sentences, cfg.n_best)
-            for number, sentence, translations in zip(numbers, sentences, found, strict=True):
-                if cfg.format == "jsonl":
-                    output.write(as_json(sentence, translations) + "\n")
-                else:
+            if cfg.format == "jsonl":
+                links = alignments(own, model, sentences, found)
+                output.writelines(f"{as_json(*line)}\n" for line in zip(sentences, found, links, strict=True))
+            else:
+                for number, translations in zip(numbers, found, strict=True):
                     output.writelines(f"{line}\n" for line in as_text(number, translations, n_best=cfg.n_best))
             output.flush()
 
@@ -54,10 +59,24 @@ def as_text(number: int, translations: Sequence[Translation], *, n_best: int) ->
         yield f"{number} ||| {found.text} ||| {found.score:.4f}"
 
 
-def as_json(source: str, translations: Sequence[Translation]) -> str:
-    """One line: the best translation with its scores, and the whole list in `n_best`."""
+def alignments(
+    own: Translator, model: Transformer | Ensemble, sentences: Sequence[str], found: Sequence[Sequence[Translation]]
+) -> list[str | None]:
+    """The words that the best translations have from where, as `0-0 1-2`; None where they were put together."""
+    limit = own.max_source_length or math.inf
+    rows = [row for row, tokens in enumerate(own.tokenizer.encode(sentences)) if len(tokens) <= limit]
+    linked = align(model, own.tokenizer, [sentences[row] for row in rows], [found[row][0].tokens for row in rows])
+    lines: list[str | None] = [None] * len(sentences)
+    for row, links in zip(rows, linked, strict=True):
+        lines[row] = " ".join(f"{source}-{target}" for source, target in links)
+    return lines
+
+
+def as_json(source: str, translations: Sequence[Translation], alignment: str | None) -> str:
+    """One line: the best translation with its scores and alignment, and the whole list in `n_best`."""
     scored = [
         {"translation": found.text, "score": found.score, "log_probability": found.log_probability}
         for found in translations
     ]
-    return json.dumps({"source": source, **scored[0], "n_best": scored}, ensure_ascii=False)
+    line = {"source": source, **scored[0], "alignment": alignment, "n_best": scored}
+    return json.dumps(line, ensure_ascii=False)

@@ -35,7 +35,7 @@ class TranslationQuality(Callback):
             dist.all_gather_object(shares, hypotheses[share])
             for rank, found in enumerate(shares):
                 hypotheses[rank :: trainer.world_size] = found
-        scores = {"dev/bleu": sacre_bleu(hypotheses, references), "dev/chrf": chrf(hypotheses, references)}
+        scores = {"dev/bleu": sacre_bleu(hypotheses, [references]), "dev/chrf": chrf(hypotheses, [references])}
         pl_module.log_dict({key: score.value for key, score in scores.items()}, batch_size=1)
         if trainer.is_global_zero:
             rows = [list(row) for row in zip(sources, references, hypotheses, strict=True)][: self.samples]

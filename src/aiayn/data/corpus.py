@@ -78,6 +78,7 @@ def prepare(
     tokenizer_sample: int,
     cleaning: Cleaning,
     workers: int,
+    byte_fallback: bool = False,
 ) -> Corpus:
     """Find the corpus of this text and these settings, or build it.
 
@@ -92,6 +93,7 @@ def prepare(
         tokenizer_sample: Most sentences, both sides together, to train the tokenizer on; bounds its memory.
         cleaning: Rules for the training pairs.
         workers: Threads that encode; 0 encodes in the calling one.
+        byte_fallback: Whether characters without an id of their own are spelled in bytes.
     """
     for split in ("train", "dev"):
         if split not in text.splits():
@@ -107,6 +109,8 @@ def prepare(
         "tokenizer_sample": tokenizer_sample,
         "cleaning": asdict(cleaning),
     }
+    if byte_fallback:  # not named where it is off, as in corpora that are older than it
+        settings["byte_fallback"] = True
     key = hashlib.sha256(json.dumps({"format": FORMAT, **settings}, sort_keys=True).encode()).hexdigest()[:16]
     path = folder.absolute() / key
     if not path.exists():
@@ -116,7 +120,12 @@ def prepare(
                 _remove_abandoned(folder)
                 with _appearing(path) as temporary:
                     builder = Builder(text, temporary, cleaning=cleaning, workers=workers)
-                    train = partial(Tokenizer.train, vocab_size=vocab_size, character_coverage=character_coverage)
+                    train = partial(
+                        Tokenizer.train,
+                        vocab_size=vocab_size,
+                        character_coverage=character_coverage,
+                        byte_fallback=byte_fallback,
+                    )
                     statistics = builder.build(train, sample=tokenizer_sample)
                     write(temporary / "statistics.json", json.dumps(statistics | {"settings": settings}, indent=2))
     logger.info("corpus: %s", path)

@@ -15,6 +15,7 @@ import numpy as np
 import sentencepiece
 
 PAD, UNK, BOS, EOS = range(4)
+SPACE = "\u2581"  # in pieces; one that begins with it begins a word
 
 
 class Tokenizer:
@@ -36,7 +37,14 @@ class Tokenizer:
         self._processor = processor
 
     @classmethod
-    def train(cls, sentences: Iterable[str], *, vocab_size: int, character_coverage: float = 1.0) -> "Tokenizer":
+    def train(
+        cls,
+        sentences: Iterable[str],
+        *,
+        vocab_size: int,
+        character_coverage: float = 1.0,
+        byte_fallback: bool = False,
+    ) -> "Tokenizer":
         """Learn a byte-pair encoding; the same sentences give the same model, byte for byte.
 
         Args:
@@ -44,6 +52,8 @@ class Tokenizer:
                 would draw one itself, but another in every process: its generator has no seed for that.)
             vocab_size: Number of ids, special symbols included.
             character_coverage: Share of the text's characters that get ids of their own; rarer ones become UNK.
+            byte_fallback: Give each of the 256 bytes an id, and spell rarer characters in UTF-8, so that none is UNK.
+                What the normaliser removes or replaces, ASCII's control characters for one, is gone before.
         """
         if vocab_size <= EOS + 1:
             raise ValueError(f"data.vocab_size must be above the {EOS + 1} special symbols, got {vocab_size}.")
@@ -58,6 +68,7 @@ class Tokenizer:
                 model_type="bpe",
                 vocab_size=vocab_size,
                 character_coverage=character_coverage,
+                byte_fallback=byte_fallback,
                 pad_id=PAD,
                 unk_id=UNK,
                 bos_id=BOS,
@@ -67,7 +78,7 @@ class Tokenizer:
         except RuntimeError as error:
             if failures:
                 raise failures[0] from None
-            raise _explained(error, vocab_size=vocab_size) from error
+            raise _explained(error, vocab_size=vocab_size, byte_fallback=byte_fallback) from error
         return cls(model.getvalue())
 
     @property
@@ -110,7 +121,7 @@ def _noting(failures: list[BaseException], sentences: Iterable[str]) -> Iterator
         raise
 
 
-def _explained(error: RuntimeError, *, vocab_size: int) -> Exception:
+def _explained(error: RuntimeError, *, vocab_size: int, byte_fallback: bool) -> Exception:
     """Say what SentencePiece's message means for the user's settings; an unknown message stays as it is."""
     message = str(error)
     if bound := re.search(r"too high .*<= (\d+)", message):
@@ -118,8 +129,9 @@ def _explained(error: RuntimeError, *, vocab_size: int) -> Exception:
             f"data.vocab_size={vocab_size} is more than the text allows; the largest possible value is {bound[1]}."
         )
     if bound := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        needed = "the text's characters" + " and the 256 bytes of data.byte_fallback" * byte_fallback
         return ValueError(
-            f"data.vocab_size={vocab_size} has no room for the text's characters; give at least {bound[1]}, "
+            f"data.vocab_size={vocab_size} has no room for {needed}; give at least {bound[1]}, "
             "or lower data.character_coverage."
         )
     if "!sentences_.empty()" in message:

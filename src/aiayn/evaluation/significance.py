@@ -83,17 +83,18 @@ def resampled_counts(sentences: int, resamples: int = RESAMPLES, seed: int = SEE
     return np.bincount(cells.ravel(), minlength=resamples * sentences).reshape(resamples, sentences).astype(float)
 
 
-def resampled_sums(systems: Sequence[np.ndarray]) -> np.ndarray:
+def resampled_sums(systems: Sequence[np.ndarray], resamples: int = RESAMPLES) -> np.ndarray:
     """Statistics of the systems summed over every resample; all see the same resamples.
 
     Args:
         systems: Of each, `(sentences, columns)`, with the same sentences in the same order.
+        resamples: How many.
 
     Returns:
         `(systems, resamples, columns)`.
     """
     sentences, columns = systems[0].shape
-    sums = resampled_counts(sentences) @ np.concatenate(systems, axis=1)
+    sums = resampled_counts(sentences, resamples) @ np.concatenate(systems, axis=1)
     return np.moveaxis(sums.reshape(-1, len(systems), columns), 1, 0)
 
 
@@ -113,6 +114,18 @@ def p_value(difference: float, resampled: np.ndarray) -> float:
         return 1.0
     larger = np.sum(distances - distances.mean() > abs(difference))
     return (int(larger) + 1) / (len(resampled) + 1)
+
+
+def holm(p_values: np.ndarray) -> np.ndarray:
+    """p-values of the same shape, adjusted for how many they are (Holm 1979).
+
+    Whatever is then below 0.05 differs, with a chance of at most 5 % that any of it does so by chance alone.
+    """
+    order = np.argsort(p_values, axis=None)
+    adjusted = np.maximum.accumulate(p_values.ravel()[order] * np.arange(len(order), 0, -1))
+    result = np.empty(len(order))
+    result[order] = np.minimum(adjusted, 1)
+    return result.reshape(p_values.shape)
 
 
 @dataclass(frozen=True)

@@ -37,19 +37,12 @@ def log_likelihoods(
         Sums over each target's pieces and its EOS in nats, float64 `(pairs,)`, and how many those are, int64
         `(pairs,)`. Perplexity is `exp(-sum(first) / sum(second))`.
     """
-    device = next(model.parameters()).device
     source, target = tokenizer.encode(sources), tokenizer.encode(targets)
     pieces = np.array([len(tokens) + 1 for tokens in target])
-    longest = np.maximum([len(tokens) + 1 for tokens in source], pieces)
     sums = np.zeros(len(pieces))
-    for rows in _batches(longest, tokens_per_batch):
-        read = [torch.tensor([*source[row], EOS]) for row in rows]
-        written = [torch.tensor([BOS, *target[row], EOS]) for row in rows]
-        padded = pad_sequence(written, batch_first=True, padding_value=model.pad_id).to(device)
-        labels = padded[:, 1:]
-        features = model.features(
-            pad_sequence(read, batch_first=True, padding_value=model.pad_id).to(device), padded[:, :-1]
-        )
+    for rows, read, written in batches(model, source, target, tokens_per_batch=tokens_per_batch):
+        labels = written[:, 1:]
+        features = model.features(read, written[:, :-1])
         real = labels != model.pad_id
         found = torch.zeros(labels.shape, dtype=torch.float64)
         found[real.cpu()] = torch.cat(
@@ -67,13 +60,38 @@ def _gathered(model: Transformer | Ensemble, features: Tensor, labels: Tensor) -
     return -functional.cross_entropy(model.project(features).float(), labels, reduction="none").double().cpu()
 
 
-def _batches(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[np.ndarray]:
-    """Rows of nearly equal length, as many together as the budget holds."""
+def batches(
+    model: Transformer | Ensemble,
+    sources: Sequence[np.ndarray],
+    targets: Sequence[np.ndarray],
+    *,
+    tokens_per_batch: int,
+) -> Iterator[tuple[np.ndarray, Tensor, Tensor]]:
+    """Pairs of nearly equal length, as many together as the budget holds, padded, where the model is.
+
+    Args:
+        model: Whose device, and whose padding.
+        sources: Ids without BOS and EOS, `(source,)` each.
+        targets: As many.
+        tokens_per_batch: Sentences times the longest side, at most (one sentence at least).
+
+    Yields:
+        Which pairs these are, `(pairs,)`; sources with EOS, `(pairs, source)`; targets from BOS to EOS,
+        `(pairs, target)`.
+    """
+    device = next(model.parameters()).device
+    lengths = np.array([max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)])
     order = np.argsort(lengths, kind="stable")
     start = 0
     while start < len(order):
         end = start + 1
         while end < len(order) and (end + 1 - start) * lengths[order[end]] <= tokens_per_batch:
             end += 1
-        yield order[start:end]
+        rows = order[start:end]
+        sides = (
+            [torch.tensor([*sources[row], EOS]) for row in rows],
+            [torch.tensor([BOS, *targets[row], EOS]) for row in rows],
+        )
+        read, written = (pad_sequence(side, batch_first=True, padding_value=model.pad_id).to(device) for side in sides)
+        yield rows, read, written
         start = end

@@ -17,7 +17,8 @@ COLORS = [
     *("#c2185b", "#7cb342", "#5e35b1", "#a08070"),
 ]
 OURS, PAPER = COLORS[0], COLORS[1]
-Point = tuple[float, float, str, float | None]  # x, y, what it is called, and the standard deviation of y
+# x, y, what it is called, and the bar of y: its standard deviation, unless the axis says what else.
+Point = tuple[float, float, str, float | None]
 
 
 @dataclass

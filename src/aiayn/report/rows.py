@@ -160,13 +160,7 @@ def devices(run: Run) -> str:
 
 def measured(run: Run, row: Row) -> tuple[str, str]:
     """Checkpoint and split whose scores count; an evaluation has one of each, and those are meant."""
-    scores = run.result.get("scores") or {}
-    checkpoint, split = row.checkpoint, row.split
-    if not (run.folder / "result.json").exists() and len(scores) == 1:
-        checkpoint = next(iter(scores))
-        splits = [name for name in scores[checkpoint] if name != "step"]
-        split = splits[0] if len(splits) == 1 else split
-    return checkpoint, split
+    return run.measured(row.checkpoint, row.split)
 
 
 def same_sentences(one: np.ndarray, other: np.ndarray) -> bool:

@@ -4,7 +4,7 @@ import csv
 import fcntl
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -61,7 +61,7 @@ class Run:
         if status != "done":
             return "failed" if status == "failed" else "stopped"
         planned, evaluated = self.config.get("checkpoint"), (self.result.get("config") or {}).get("checkpoint")
-        same = not planned or Path(planned).absolute() == Path(str(evaluated)).absolute()
+        same = not planned or absolute(planned) == absolute(evaluated)
         return "done" if same else "of another checkpoint"
 
     @property
@@ -96,6 +96,15 @@ class Run:
         curves = {key: np.array(sorted(values.items())) for key, values in points.items()}
         return {key: (curve[:, 0], curve[:, 1]) for key, curve in curves.items()}
 
+    def measured(self, checkpoint: str, split: str) -> tuple[str, str]:
+        """The checkpoint and split that are meant by those: an evaluation has one of each, whatever is asked for."""
+        scores = self.result.get("scores") or {}
+        if not (self.folder / "result.json").exists() and len(scores) == 1:
+            checkpoint = next(iter(scores))
+            splits = [name for name in scores[checkpoint] if name != "step"]
+            split = splits[0] if len(splits) == 1 else split
+        return checkpoint, split
+
     def signature(self, checkpoint: str, split: str, name: str) -> str:
         """How a figure was counted; empty when the run does not say."""
         value: Any = self.result.get("scores")
@@ -129,6 +138,12 @@ def read_rows(rows: Iterable[Any]) -> list[Run]:
         folder = Path(config["run_dir"])
         runs.append(Run.read(folder, row=folder.name, config=config))
     return runs
+
+
+def absolute(checkpoint: Any) -> str:
+    """What `checkpoint=` names, as an evaluation records it: an absolute path; of an ensemble all, with commas."""
+    paths = checkpoint if isinstance(checkpoint, Sequence) and not isinstance(checkpoint, str) else [checkpoint]
+    return ",".join(str(Path(str(path)).absolute()) for path in paths)
 
 
 def read_folder(folder: Path) -> list[Run]:

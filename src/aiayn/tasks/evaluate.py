@@ -18,7 +18,7 @@ from rich.table import Table
 from aiayn.data.corpus import Corpus
 from aiayn.data.parallel_text import ParallelText
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.evaluation.bleu import Score, scores
+from aiayn.evaluation.bleu import Metric, Score
 from aiayn.evaluation.significance import statistics
 from aiayn.files import write_text
 from aiayn.inference import checkpoint, ensemble
@@ -26,6 +26,7 @@ from aiayn.inference.ensemble import Ensemble
 from aiayn.inference.scoring import log_likelihoods
 from aiayn.inference.translation import translator
 from aiayn.model.transformer import Transformer
+from aiayn.report.runs import absolute
 from aiayn.run_folder import RunFolder
 
 log = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ def evaluate_sentences(
     references: Sequence[str],
     *,
     inference: Mapping[str, Any],
+    metrics: Mapping[str, Metric],
     language: str | None,
     name: str,
 ) -> Evaluation:
@@ -71,6 +73,7 @@ def evaluate_sentences(
         sources: Plain text.
         references: As many.
         inference: The `inference` config.
+        metrics: By the keys that their scores get.
         language: Of the references; unknown ones are tokenised as English.
         name: What is translated, for the progress bar.
     """
@@ -85,14 +88,29 @@ def evaluate_sentences(
     equal = sum(hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True))
     return Evaluation(
         hypotheses,
-        scores(hypotheses, list(references), language=language or "en"),
+        panel(hypotheses, list(references), metrics=metrics, language=language or "en"),
         exact_match=equal / len(hypotheses),
         perplexity=math.exp(min(-nats.sum() / pieces.sum(), 50)),
         statistics=np.column_stack([counts, -nats, pieces]),
     )
 
 
-def evaluate_splits(loaded: checkpoint.Checkpoint, corpus: Corpus, folder: RunFolder, *, name: str) -> dict[str, Any]:
+def panel(
+    hypotheses: list[str], references: list[str], *, metrics: Mapping[str, Metric], language: str
+) -> dict[str, Score]:
+    """Score translations by key; a metric that refuses the text says why and is left out, since decoding was dear."""
+    scores = {}
+    for key, metric in metrics.items():
+        try:
+            scores[key] = metric(hypotheses, [references], language=language)
+        except ValueError as error:
+            log.warning("%s is left out: %s", key, error)
+    return scores
+
+
+def evaluate_splits(
+    loaded: checkpoint.Checkpoint, corpus: Corpus, folder: RunFolder, *, name: str, metrics: Mapping[str, Metric]
+) -> dict[str, Any]:
     """Evaluate a checkpoint of a run on the dev and test sets, and keep its translations as `name.split.txt`."""
     config = folder.config
     model = loaded.model(config["trainer"]["accelerator"])
@@ -105,6 +123,7 @@ def evaluate_splits(loaded: checkpoint.Checkpoint, corpus: Corpus, folder: RunFo
             loaded.tokenizer,
             *corpus.text(split),
             inference=config["inference"],
+            metrics=metrics,
             language=config["data"]["target_language"],
             name=f"{name}/{split}",
         )
@@ -121,17 +140,23 @@ def write_lines(path: Path, lines: Sequence[str]) -> None:
 def show(folder: RunFolder, corpus: Corpus, *, samples: int = 4) -> None:
     """Print what a finished run has come to: scores with signatures, a few translations, speed, and its folder."""
     result, console = folder.result, Console()
-    table = Table("checkpoint", "set", "BLEU", "chrF", "BLEU, tokenised, lower-cased", "exact match", "perplexity")
-    for name, splits in result["scores"].items():
-        for split, scored in splits.items():
-            if split != "step":
-                values = [f"{scored[key]['value']:.2f}" for key in ("bleu", "chrf", "bleu_tokenized_lowercase")]
-                match, perplexity = f"{100 * scored['exact_match']:.1f} %", f"{scored['perplexity']:.2f}"
-                table.add_row(name, split, *values, match, perplexity)
+    sets = {
+        f"{name} {split}": scored
+        for name, splits in result["scores"].items()
+        for split, scored in splits.items()
+        if split != "step"
+    }
+    known = {key: score for scored in sets.values() for key, score in scored.items() if isinstance(score, dict)}
+    table = Table("", *sets)
+    for key, score in known.items():
+        table.add_row(
+            score["name"], *(f"{scored[key]['value']:.2f}" if key in scored else "" for scored in sets.values())
+        )
+    table.add_row("exact match, %", *(f"{100 * scored['exact_match']:.1f}" for scored in sets.values()))
+    table.add_row("perplexity", *(f"{scored['perplexity']:.2f}" for scored in sets.values()))
     console.print(table)
-    scored = next(iter(result["scores"].values()))["dev"]
-    for key in ("bleu", "chrf", "bleu_tokenized_lowercase"):
-        console.print(f"{scored[key]['name']}: {scored[key]['signature']}", soft_wrap=True, highlight=False)
+    for score in known.values():
+        console.print(f"{score['name']}: {score['signature']}", soft_wrap=True, highlight=False)
     split = "test" if "test" in corpus.splits() else "dev"
     translations = (folder.path / "translations" / f"averaged.{split}.txt").read_text(encoding="utf-8").split("\n")
     for source, reference, translation in list(zip(*corpus.text(split), translations, strict=False))[:samples]:
@@ -148,22 +173,35 @@ def show(folder: RunFolder, corpus: Corpus, *, samples: int = 4) -> None:
     console.print(f"run folder: {folder.path}", highlight=False, soft_wrap=True)
 
 
-def evaluated_data(cfg: DictConfig, checkpoint_config: Mapping[str, Any]) -> DictConfig:
-    """The data to decode: those named with `data=`, else the checkpoint's own.
+def evaluated_data(cfg: DictConfig, stored: Mapping[str, Any]) -> DictConfig:
+    """The data to decode: those named with `data=`, else those of the stored config, a checkpoint's or a run's.
 
     Raises:
-        ValueError: if a key of the data is set without naming them.
+        ValueError: if a key of the data is set without naming them, or the stored config names no corpus of ours.
     """
     overrides = [override.lstrip("+~").partition("=")[0] for override in HydraConfig.get().overrides.task]
     if "data" in overrides or "experiment" in overrides:
         return cfg.data
     if stray := [key for key in overrides if key.startswith("data.") and key != "data.split"]:
         raise ValueError(f"{stray[0]} is set, but not for which data; name them too, as in data=text {stray[0]}=...")
-    for target in checkpoint.targets(checkpoint_config["data"]["corpus"]):  # a stranger's file may have chosen it
+    for target in checkpoint.targets(stored["data"]["corpus"]):  # a stranger's file may have chosen it
         found = checkpoint.own(target, package="aiayn.data")
         if not hasattr(found, "pairs") and get_type_hints(found or int).get("return") is not ParallelText:
-            raise ValueError(f"the checkpoint names {target} as its data; only corpora of aiayn.data are accepted.")
-    return OmegaConf.create({**checkpoint_config["data"], "split": cfg.data.split})
+            raise ValueError(f"the config names {target} as its data; only corpora of aiayn.data are accepted.")
+    return OmegaConf.create({**stored["data"], "split": cfg.data.split})
+
+
+def split_text(data: DictConfig) -> tuple[list[str], list[str]]:
+    """Sources and references of `data.split`.
+
+    Raises:
+        ValueError: if the data have no such split.
+    """
+    corpus = instantiate(data.corpus, _convert_="all")
+    if data.split not in corpus.splits():
+        raise ValueError(f"data.split={data.split} is not in {data.name}; it has {', '.join(corpus.splits())}.")
+    pairs = list(corpus.pairs(data.split))
+    return [source for source, _ in pairs], [reference for _, reference in pairs]
 
 
 def checkpoint_files(value: Any) -> list[Path]:
@@ -176,27 +214,21 @@ def checkpoint_files(value: Any) -> list[Path]:
     return [checkpoint.located(Path(str(path))) for path in paths]
 
 
-def named(files: Sequence[Path]) -> str:
-    """How a result says which checkpoints it is of."""
-    return ",".join(str(file.absolute()) for file in files)
-
-
 def evaluate(cfg: DictConfig) -> None:
     """Decode `data.split` with `checkpoint`, print its scores, and write evaluation.json and the translations."""
+    metrics = instantiate(cfg.metrics)
     files = checkpoint_files(cfg.checkpoint)
     name = files[0].stem if len(files) == 1 else "ensemble"
     loaded, model = ensemble.load(files, accelerator=cfg.trainer.accelerator)
     data = evaluated_data(cfg, loaded.config)
-    corpus = instantiate(data.corpus, _convert_="all")
-    if data.split not in corpus.splits():
-        raise ValueError(f"data.split={data.split} is not in {data.name}; it has {', '.join(corpus.splits())}.")
-    sources, references = map(list, zip(*corpus.pairs(data.split), strict=True))
+    sources, references = split_text(data)
     result = evaluate_sentences(
         model,
         loaded.tokenizer,
         sources,
         references,
         inference=cfg.inference,
+        metrics=metrics,
         language=data.target_language or loaded.config["data"]["target_language"],
         name=f"{data.name} {data.split}",
     )
@@ -205,7 +237,7 @@ def evaluate(cfg: DictConfig) -> None:
     of_this: Any = OmegaConf.to_container(OmegaConf.create({"data": data, "inference": cfg.inference}), resolve=True)
     content = {
         "status": "done",
-        "config": {**loaded.config, **of_this, "checkpoint": named(files), "name": cfg.name},
+        "config": {**loaded.config, **of_this, "checkpoint": absolute(cfg.checkpoint), "name": cfg.name},
         "composed": OmegaConf.to_container(cfg, resolve=True),  # tells a sweep that this very job is done
         "scores": {name: {"step": loaded.step, data.split: result.as_dict()}},
     }

@@ -21,6 +21,7 @@ def prepare_corpus(cfg: DictConfig) -> Corpus:
         folder=Path(cfg.outputs) / "prepared",
         vocab_size=data.vocab_size,
         character_coverage=data.character_coverage,
+        byte_fallback=data.byte_fallback,
         tokenizer_sample=data.tokenizer_sample,
         cleaning=instantiate(data.cleaning),
         workers=os.cpu_count() or 1 if data.prepare_workers is None else data.prepare_workers,

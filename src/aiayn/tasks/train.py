@@ -3,12 +3,14 @@
 import logging
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from hydra.core.hydra_config import HydraConfig
+from hydra.utils import instantiate
 from lightning.pytorch import Callback, Trainer, seed_everything
 from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
@@ -17,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from aiayn.callbacks.speed import TrainingSpeed
 from aiayn.data.corpus import Corpus
 from aiayn.data.datamodule import ParallelDataModule
+from aiayn.evaluation.bleu import Metric
 from aiayn.evaluation.cost import Sizes, accumulation_steps, training_flops
 from aiayn.inference import checkpoint
 from aiayn.run_folder import RunFolder
@@ -52,13 +55,14 @@ def train(cfg: DictConfig) -> float | None:
     try:
         with torch.device("meta"):  # illegal sizes are refused before the corpus is prepared
             checkpoint.build_model(config["model"], vocab_size=config["data"]["vocab_size"])
+        metrics = instantiate(config["metrics"])
         with loggers(config["logger"], folder.path, config) as opened:
             trainer = build_trainer(config, opened)
             corpus = prepare_corpus(cfg)
             fit(trainer, corpus, folder)
             if not trainer.is_global_zero:
                 return None
-            evaluate_run(trainer, corpus, folder)
+            evaluate_run(trainer, corpus, folder, metrics)
     except Exception as error:
         # A run that was done, and that is refused now, stays done.
         if rank_zero_only.rank == 0 and folder.result.get("status") != "done":  # type: ignore[attr-defined]
@@ -161,7 +165,7 @@ def training_cost(trainer: Trainer, corpus: Corpus, config: dict[str, Any]) -> d
     }
 
 
-def evaluate_run(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
+def evaluate_run(trainer: Trainer, corpus: Corpus, folder: RunFolder, metrics: Mapping[str, Metric]) -> None:
     """Evaluate the last, the best and the averaged checkpoint on the dev and test sets; the run is then done."""
     latest = folder.latest
     assert latest is not None
@@ -169,7 +173,7 @@ def evaluate_run(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
     results: dict[str, Any] = {}
     for name, file in files.items():
         if name != "best" or file.exists():  # there is none when nothing was validated
-            results[name] = evaluate_splits(checkpoint.read(file), corpus, folder, name=name)
+            results[name] = evaluate_splits(checkpoint.read(file), corpus, folder, name=name, metrics=metrics)
             for logger in trainer.loggers:
                 logger.log_metrics(
                     {

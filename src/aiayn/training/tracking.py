@@ -19,6 +19,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 log = logging.getLogger(__name__)
 
+ID = "wandb_id.txt"  # in a run's folder: which W&B run it is
 COSTS = ("steps", "parameters", "target_tokens", "training_seconds", "tokens_per_second", "flops")  # of result.json
 
 
@@ -60,6 +61,7 @@ def loggers(settings: Mapping[str, Any], folder: Path, config: dict[str, Any]) -
             opened.append(instantiate(values))
             if name == "wandb" and has_wandb:
                 _start_wandb(opened[-1], config)
+                (folder / ID).write_text(values["id"])
             opened[-1].log_hyperparams(config)
         yield opened
         failed = False
@@ -74,13 +76,16 @@ def _wandb_settings(settings: dict[str, Any], folder: Path, config: dict[str, An
     """Add the run's id, kept in its folder, its name, group and tags, and whether W&B has to be offline."""
     import wandb
 
-    file, surroundings = folder / "wandb_id.txt", wandb.setup().settings
-    if not file.exists():  # an agent of a W&B sweep has given the run an id already
-        file.write_text((surroundings.sweep_id and surroundings.run_id) or secrets.token_hex(4))
-    settings["id"] = settings["id"] or file.read_text()
+    file, surroundings = folder / ID, wandb.setup().settings
+    if file.exists():
+        settings["id"] = settings["id"] or file.read_text()
+        settings["tags"] = None  # others would replace those that the run has there
+    else:  # an agent of a W&B sweep has given the run an id already
+        given = surroundings.sweep_id and surroundings.run_id
+        settings["id"] = settings["id"] or given or secrets.token_hex(4)
+        settings["tags"] = [*settings["tags"], *_tags(config)]
     settings["name"] = settings["name"] or folder.name
     settings["group"] = settings["group"] or folder.parent.name
-    settings["tags"] = [*settings["tags"], *_tags(config)]
     mode = settings["mode"] or surroundings.mode
     if mode not in ("offline", "dryrun", "disabled") and not wandb.login(prompt=False, verify=False):
         log.warning("W&B has no login: the run is kept offline in %s; `wandb login`, then `wandb sync` it.", folder)

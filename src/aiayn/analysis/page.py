@@ -1,0 +1,74 @@
+"""Attention weights as one HTML file that opens offline; the service's page shows the same data.
+
+Words come from anyone: the title is escaped, the data cannot end their script, and attention.js sets text as text only.
+"""
+
+import json
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import torch
+
+from aiayn.analysis.weights import weights
+from aiayn.data.tokenizer import BOS, EOS, SPACE, Tokenizer
+from aiayn.model.transformer import Transformer
+
+HERE = Path(__file__).parent
+
+
+def attention(model: Transformer, tokenizer: Tokenizer, source: Sequence[int], target: Sequence[int]) -> dict[str, Any]:
+    """What attention.js draws: the weights of a teacher-forced pass, to three places, in plain lists.
+
+    Args:
+        model: In evaluation mode, on whatever device.
+        tokenizer: The one it was trained with.
+        source: Ids of a sentence, without EOS.
+        target: Ids of a translation, without BOS and EOS.
+
+    Returns:
+        `source` with EOS and `target` from BOS on, as tokens; `encoder`, `decoder` and `cross`, layers x heads x query
+        x key. Row i of the last two is where the decoder has read target token i and predicts the next.
+
+    Raises:
+        ValueError: if the model's attention does not show its weights.
+    """
+    device = next(model.parameters()).device
+    read, written = [*source, EOS], [BOS, *target]
+    found = weights(model, torch.tensor([read], device=device), torch.tensor([written], device=device))
+    layers = {
+        kind: getattr(found, kind)[:, 0].double().cpu().numpy().round(3) for kind in ("encoder", "decoder", "cross")
+    }
+    return {
+        "source": labels(tokenizer.pieces(read)),
+        "target": labels(tokenizer.pieces(written)),
+        **{kind: layer.tolist() for kind, layer in layers.items()},
+    }
+
+
+def labels(pieces: Sequence[str]) -> list[str]:
+    """Pieces as a picture shows them: a middle dot marks letters that go on a word, as in `he .eled`."""
+    return [
+        piece.removeprefix(SPACE) or "\u2423"
+        if piece.startswith(SPACE)
+        else f"\u00b7{piece}"
+        if piece.isalnum()
+        else piece
+        for piece in pieces
+    ]
+
+
+def page(title: str, data: dict[str, Any]) -> str:
+    """The whole page; it needs no other file and no network.
+
+    Args:
+        title: Its heading, plain text.
+        data: As `attention` gives them.
+    """
+    return Template((HERE / "attention.html").read_text(encoding="utf-8")).substitute(
+        title=escape(title),
+        script=(HERE / "attention.js").read_text(encoding="utf-8"),
+        data=json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),  # nothing in it can end the script
+    )

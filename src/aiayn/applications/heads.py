@@ -1,0 +1,201 @@
+"""task=heads: a table and a picture of what each attention head does, and of the BLEU that is lost without it."""
+
+import csv
+import io
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from omegaconf import DictConfig, OmegaConf
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from aiayn.analysis.heads import KINDS, losses, measures
+from aiayn.evaluation.bleu import Score
+from aiayn.files import write_text
+from aiayn.inference import checkpoint
+from aiayn.inference.translation import translator
+from aiayn.report.formats import markdown_table
+from aiayn.tasks.evaluate import evaluated_data, split_text
+from aiayn.training.tracking import loggers
+
+log = logging.getLogger(__name__)
+
+SIGNIFICANT = 0.05
+# What is shown of each figure: how it is called, and how it is written.
+FIGURES = {
+    "entropy": ("entropy", ".2f"),
+    "distance": ("distance", ".2f"),
+    "confidence": ("confidence", ".2f"),
+    "bleu_lost": ("BLEU lost", "+.2f"),
+    "p": ("p", ".4f"),
+    "p_holm": ("p (Holm)", ".4f"),
+}
+COLUMNS = ["attention", "layer", "head", *(name for name, _ in FIGURES.values())]
+
+
+def heads(cfg: DictConfig) -> None:
+    """Measure the heads of `run` on `data.split`, print a table, and write it and a picture to `output`.
+
+    Raises:
+        ValueError: if there is no checkpoint, or nothing to translate.
+    """
+    if cfg.sentences is not None and cfg.sentences < 1:
+        raise ValueError(f"sentences must be at least 1, or null for all, got {cfg.sentences}.")
+    file = checkpoint.located(Path(str(cfg.run)).absolute())
+    loaded = checkpoint.read(file)
+    run = file.parent.parent if file.parent.name == "checkpoints" else file.parent
+    data = evaluated_data(cfg, loaded.config)
+    sources, references = (side[: cfg.sentences] for side in split_text(data))
+    model = loaded.model(cfg.trainer.accelerator)
+    encoded = map(loaded.tokenizer.encode, (sources, references))
+    figures = measures(model, *encoded, tokens_per_batch=cfg.inference.tokens_per_batch)
+    own = translator(model, loaded.tokenizer, **cfg.inference)
+    score, lost = losses(model, own, sources, references)
+    figures |= lost
+
+    what = f"{data.name} {data.split}, {len(sources):,} sentences, beam {cfg.inference.beam}: {score}"
+    told = [what, *notes(figures)]
+    show(figures, told)
+    of_this = {
+        "checkpoint": str(file),
+        "step": loaded.step,
+        "data": data.name,
+        "split": data.split,
+        "sentences": len(sources),
+        "inference": OmegaConf.to_container(cfg.inference),
+    }
+    folder = Path(cfg.output or run / "heads")
+    write(folder, figures, told, score=score, of_this=of_this)
+    if "wandb" in cfg.logger:
+        log_to_wandb(cfg, run, loaded.config, figures=figures, picture=folder / "heads.png")
+    print(folder)
+
+
+def records(figures: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    """Each head's place, layers and heads counted from 1, and its figures."""
+    return [
+        {"attention": KINDS[kind], "layer": layer + 1, "head": head + 1}
+        | {name: float(values[kind, layer, head]) for name, values in figures.items()}
+        for kind, layer, head in np.ndindex(figures["p"].shape)
+    ]
+
+
+def cells(record: Mapping[str, Any]) -> list[str]:
+    """A head's line of the table; a star is behind the losses that are significant."""
+    place = [str(record[name]) for name in ("attention", "layer", "head")]
+    shown = {name: format(record[name], style) for name, (_, style) in FIGURES.items()}
+    shown["bleu_lost"] += "*" if record["p_holm"] < SIGNIFICANT else " "
+    return [*place, *shown.values()]
+
+
+def notes(figures: Mapping[str, np.ndarray]) -> list[str]:
+    """What is to know about the table, a sentence each."""
+    found = [record for record in records(figures) if record["p_holm"] < SIGNIFICANT]
+    found.sort(key=lambda record: -record["bleu_lost"])
+    names = ", ".join(f"{of['attention']} {of['layer']}.{of['head']} ({of['bleu_lost']:+.2f})" for of in found)
+    p = figures["p"]
+    return [
+        f"{len(found)} of {p.size} heads change BLEU significantly (*: p < {SIGNIFICANT} after Holm's correction)"
+        f"{': ' if found else ''}{names}.",
+        f"Without the correction {np.sum(p < SIGNIFICANT)} would; {SIGNIFICANT * p.size:.1f} are expected by chance "
+        "when no head matters.",
+        "Entropy (nats), distance (positions) and confidence are means over all positions of a pass over the "
+        "references; confidence is without EOS; the distance of cross-attention is from the diagonal, in source "
+        "positions. BLEU lost is measured "
+        "by translating with the head's context set to zero, without training again; p is of a paired bootstrap over "
+        "sentences.",
+    ]
+
+
+def show(figures: Mapping[str, np.ndarray], told: Sequence[str]) -> None:
+    """Print the table."""
+    console, table = Console(), Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)  # 80 characters
+    for number, name in enumerate(COLUMNS):
+        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+    last = figures["p"].shape[2]
+    for record in records(figures):
+        table.add_row(*cells(record), end_section=record["head"] == last)
+    console.print(table)
+    for line in told:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def write(
+    folder: Path, figures: Mapping[str, np.ndarray], told: Sequence[str], *, score: Score, of_this: Mapping[str, Any]
+) -> None:
+    """Write heads.md, heads.csv, heads.png and heads.json."""
+    found = records(figures)
+    lines = [cells(record) for record in found]
+    table = markdown_table(COLUMNS, [True] + [False] * (len(COLUMNS) - 1), lines)
+    write_text(folder / "heads.md", "\n\n".join([table, *told]) + "\n")
+    rows = io.StringIO()
+    writer = csv.DictWriter(rows, list(found[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(found)
+    write_text(folder / "heads.csv", rows.getvalue())
+    draw(figures, folder / "heads.png")
+    content = {**of_this, "bleu": asdict(score), "heads": found}
+    write_text(folder / "heads.json", json.dumps(content, indent=2) + "\n")
+
+
+def draw(figures: Mapping[str, np.ndarray], path: Path) -> None:
+    """Write heat maps as PNG: a panel for each figure and kind of attention, layers upwards, heads to the right."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # here, since it takes half a second to import
+    from matplotlib.figure import Figure
+
+    shown = [name for name in FIGURES if not name.startswith("p")]
+    _, layers, heads = figures["p"].shape
+    size = (3 + 0.45 * heads * len(KINDS), (1 + 0.32 * layers) * len(shown))
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(len(shown), len(KINDS), squeeze=False)
+    for name, row in zip(shown, panels, strict=True):
+        title, style = FIGURES[name]
+        values = figures[name]
+        for kind, axes in enumerate(row):
+            image = axes.imshow(values[kind], origin="lower", aspect="auto", vmin=values.min(), vmax=values.max())
+            axes.set_xticks(range(heads), range(1, heads + 1), fontsize=7)
+            axes.set_yticks(range(layers), range(1, layers + 1), fontsize=7)
+            axes.set_title(f"{KINDS[kind]}: {title}", fontsize=8)
+            for (layer, head), value in np.ndenumerate(values[kind]):
+                star = "*" if name == "bleu_lost" and figures["p_holm"][kind, layer, head] < SIGNIFICANT else ""
+                color = "black" if image.norm(value) > 0.5 else "white"  # the map is bright where values are large
+                text = f"{format(value, style)}{star}"
+                axes.text(head, layer, text, ha="center", va="center", fontsize=6, color=color)
+        figure.colorbar(image, ax=row, fraction=0.04, pad=0.01).ax.tick_params(labelsize=7)
+        row[0].set_ylabel("layer", fontsize=8)
+    for axes in panels[-1]:
+        axes.set_xlabel("head", fontsize=8)
+    figure.savefig(path, dpi=140)
+
+
+def log_to_wandb(
+    cfg: DictConfig, run: Path, config: Mapping[str, Any], *, figures: Mapping[str, np.ndarray], picture: Path
+) -> None:
+    """Add the table and the picture to the run's own W&B run, or to a new one if it has none.
+
+    Args:
+        cfg: Of this command; says whether to be offline.
+        run: The run's folder.
+        config: The run's own; says where in W&B the run is, if it was logged there.
+        figures: Of the heads.
+        picture: A PNG file.
+    """
+    here: Any = OmegaConf.to_container(cfg, resolve=True)
+    theirs = config["logger"].get("wandb", {})
+    place = {key: theirs.get(key) for key in ("entity", "project", "name", "group")}
+    # Text alone: a stranger's file may have chosen it, and what is in settings may be called.
+    settings = here["logger"]["wandb"] | {key: value for key, value in place.items() if isinstance(value, str)}
+    settings["save_dir"] = str(run)
+    known = {key: here[key] for key in ("paper", "scale")}  # which older runs lack
+    with loggers({"wandb": settings}, run, {**known, **config}) as (logger,):
+        found = records(figures)
+        data = [list(record.values()) for record in found]
+        logger.log_table("heads/table", columns=list(found[0]), data=data)  # type: ignore[attr-defined]
+        logger.log_image("heads/picture", [str(picture)])  # type: ignore[attr-defined]

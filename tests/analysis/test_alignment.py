@@ -1,0 +1,110 @@
+"""Word alignments: which row is read, pieces to words, batches, ensembles."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from aiayn.analysis import alignment
+from aiayn.analysis.alignment import align, words
+from aiayn.analysis.weights import weights
+from aiayn.data.tokenizer import BOS, EOS, UNK, Tokenizer
+from aiayn.inference.ensemble import Ensemble
+
+SOURCES = ["ab c", "", "c cab ab abc c", "b"]
+TARGETS = ["c b", "a ab b", "", "c ba cab ab"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train([*SOURCES, *TARGETS] * 5, vocab_size=11)
+
+
+@pytest.fixture
+def attending(monkeypatch):
+    """Let models attend as a function of the model tells: for each target position the source position."""
+
+    def attend(positions):
+        def found(model, source, target):
+            cross = torch.full((2, len(source), 3, target.size(1), source.size(1)), 0.1)
+            for query, key in enumerate(positions(model)[: target.size(1)]):
+                cross[1, :, :, query, key] = 0.4
+            return SimpleNamespace(cross=cross)
+
+        monkeypatch.setattr(alignment, "weights", found)
+
+    return attend
+
+
+@pytest.mark.parametrize(
+    ("pieces", "numbers"),
+    [
+        ("_a _b c _d", [0, 1, 1, 2]),
+        ("a _b", [0, 1]),  # a translation may begin so
+        ("_a _ b", [0, 1, 1]),
+        ("_a _ _b _", [0, 1, 1, -1]),
+        ("_", [-1]),
+        ("_a _?_ b", [0, 1, 2]),
+        ("", []),
+    ],
+)
+def test_a_piece_is_in_the_word_that_white_space_gives(pieces, numbers):
+    marked = [piece.replace("_", "\u2581") for piece in pieces.split()]
+    assert words(marked) == numbers
+    assert len("".join(marked).replace("\u2581", " ").split()) == max(numbers, default=-1) + 1
+
+
+def test_the_row_that_predicts_a_piece_aligns_it(build, tokenizer, attending):
+    [source] = tokenizer.encode(["c cab"])
+    assert tokenizer.pieces(source) == ["\u2581c", "\u2581c", "ab"]
+    [target] = tokenizer.encode(["cab c"])
+    assert tokenizer.pieces(target) == ["\u2581c", "ab", "\u2581c"]
+    model = build(vocab_size=tokenizer.vocab_size)
+    attending(lambda model: [0, 2, 1, 0])
+    assert align(model, tokenizer, ["c cab"], [target]) == [[(0, 0), (1, 0), (1, 1)]]
+
+
+def test_a_piece_that_attends_to_eos_is_linked_to_nothing(build, tokenizer, attending):
+    attending(lambda model: [2, 0])
+    [target] = tokenizer.encode(["c c"])
+    assert align(build(vocab_size=tokenizer.vocab_size), tokenizer, ["c c"], [target]) == [[(0, 1)]]
+
+
+def test_an_unknown_piece_is_a_word_of_its_own_as_in_the_text(build, tokenizer, attending):
+    attending(lambda model: [0, 0, 0])
+    [c] = tokenizer.encode(["c"])
+    target = [*c, UNK, *c]
+    [text] = tokenizer.decode([target])
+    [links] = align(build(vocab_size=tokenizer.vocab_size), tokenizer, ["c"], [target])
+    assert [word for _, word in links] == list(range(len(text.split())))
+
+
+def test_sentences_together_align_as_each_alone(build, tokenizer, monkeypatch):
+    model = build(vocab_size=tokenizer.vocab_size)
+    targets = [ids.tolist() for ids in tokenizer.encode(TARGETS)]
+    together = align(model, tokenizer, SOURCES, targets)
+    assert any(together)
+    assert together[1] == together[2] == []
+    for source, target, links in zip(SOURCES, targets, together, strict=True):
+        assert align(model, tokenizer, [source], [target]) == [links]
+    monkeypatch.setattr(alignment, "TOKENS", 1)
+    assert align(model, tokenizer, SOURCES, targets) == together
+    assert align(model, tokenizer, [], []) == []
+
+
+def test_all_heads_of_all_layers_count(build, tokenizer):
+    model = build(vocab_size=tokenizer.vocab_size, layers=3)
+    source, target = (tokenizer.encode([text])[0].tolist() for text in ("c cab ab", "b c ab"))
+    cross = weights(model, torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]])).cross
+    attended = cross.sum((0, 1, 2))[: len(target)].argmax(-1).tolist()
+    read, written = words(tokenizer.pieces(source)), words(tokenizer.pieces(target))
+    expected = {(read[key], word) for key, word in zip(attended, written, strict=True) if key < len(source)}
+    assert align(model, tokenizer, ["c cab ab"], [target]) == [sorted(expected)]
+
+
+def test_the_members_of_an_ensemble_are_averaged(build, tokenizer, attending):
+    models = [build(vocab_size=tokenizer.vocab_size, seed=seed) for seed in (1, 2, 3)]
+    attending(lambda model: [1] if model is models[0] else [0])
+    [target] = tokenizer.encode(["c"])
+    assert align(models[0], tokenizer, ["c c"], [target]) == [[(1, 0)]]
+    assert align(Ensemble(models), tokenizer, ["c c"], [target]) == [[(0, 0)]]

@@ -1,0 +1,108 @@
+"""The page: its data, its text, and what a real browser draws."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+import torch
+
+from aiayn.analysis.page import attention, labels, page
+from aiayn.analysis.weights import weights
+from aiayn.data.tokenizer import BOS, EOS, Tokenizer
+
+EVIL = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
+
+
+def test_the_data_are_the_weights_of_the_sentence(build):
+    tokenizer = Tokenizer.train(["ab c", "c cab ab"] * 5, vocab_size=11)
+    model = build(vocab_size=tokenizer.vocab_size)
+    source, target = (ids.tolist() for ids in tokenizer.encode(["c cab", "cab c"]))
+    data = attention(model, tokenizer, source, target)
+    assert data["source"] == ["c", "c", "\u00b7ab", "</s>"]
+    assert data["target"] == ["<s>", "c", "\u00b7ab", "c"]
+    found = weights(model, torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]]))
+    for kind in ("encoder", "decoder", "cross"):
+        torch.testing.assert_close(torch.tensor(data[kind]), getattr(found, kind)[:, 0], atol=5e-4, rtol=0)
+    assert len(max(re.findall(r"\d+\.\d+", json.dumps(data)), key=len)) <= len("0.123")
+
+
+def test_pieces_are_shown_as_words():
+    assert labels(["\u2581he", "eled", "\u2581", "8", ".", "</s>"]) == [
+        "he",
+        "\u00b7eled",
+        "\u2423",
+        "\u00b78",
+        ".",
+        "</s>",
+    ]
+
+
+def made(tokens: list[str]) -> dict:
+    """Data of two layers and three heads: each token attends to itself in the first, evenly to all in the second."""
+    size = len(tokens)
+    own, even = torch.eye(size), torch.full((size, size), 1 / size)
+    layers = torch.stack([own, even])[:, None].expand(-1, 3, -1, -1).tolist()
+    return {"source": tokens, "target": tokens, "encoder": layers, "decoder": layers, "cross": layers}
+
+
+def test_text_of_the_page_is_escaped():
+    html = page(EVIL, made([EVIL, "$script", "${data}"]))
+    assert EVIL not in html
+    assert html.count("</script>") == 3
+    [data] = re.findall('<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
+    assert json.loads(data)["source"] == [EVIL, "$script", "${data}"]
+    assert "http://" not in html.replace("http://www.w3.org/2000/svg", "")
+    assert "https://" not in html
+
+
+def drawn(tmp_path, html: str, script: str) -> str:
+    """What a browser shows of a page after a script of ours."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if not browser:
+        pytest.skip("needs chromium")
+    file = tmp_path / "index.html"
+    helper = """const choose = (name, value) => {
+      const select = document.querySelector(`select[name=${name}]`);
+      select.value = value;
+      select.dispatchEvent(new Event("change"));
+    };"""
+    file.write_text(html.replace("</body>", f"<script>{helper}{script}</script></body>"), encoding="utf-8")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--virtual-time-budget=5000"]
+    done = subprocess.run(
+        [browser, *flags, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", file.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    return done.stdout.split('<div id="attention">')[1].split("<script>")[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "lines", "cells"),
+    [
+        ("", 3 * 5, 0),
+        ("choose('layer', '1')", 3 * 25, 0),
+        ("choose('kind', 'cross'); choose('layer', '1'); document.querySelector('button').click()", 2 * 25, 0),
+        ("choose('view', 'maps')", 0, 3 * 5),
+        ("document.querySelectorAll('button').forEach((button) => button.click())", 0, 0),
+        ("document.querySelector('button').dispatchEvent(new Event('dblclick'))", 5, 0),
+    ],
+)
+def test_a_browser_draws_what_is_chosen(tmp_path, script, lines, cells):
+    shown = drawn(tmp_path, page(EVIL, made([EVIL, "a", "b", "$c", "d"])), script)
+    assert shown.count("<line ") == lines
+    assert shown.count("fill-opacity") == cells
+    assert "taken'&lt;/script&gt;" in shown
+    assert "<img" not in shown
+
+
+@pytest.mark.slow
+def test_a_token_under_the_pointer_shows_its_own_lines_alone(tmp_path):
+    point = "choose('layer', '1'); document.querySelectorAll('svg text')[2].dispatchEvent(new Event('pointerenter'))"
+    shown = drawn(tmp_path, page("x", made(["a", "b", "c", "d", "e"])), point)
+    assert len(re.findall("<line [^>]*display: none", shown)) == 3 * 20
+    assert "c attends to: a 0.20, b 0.20, c 0.20, d 0.20, e 0.20" in shown

@@ -1,0 +1,154 @@
+"""The command: what it writes, what it refuses, what W&B is told."""
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT, SMALL
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from aiayn.applications.heads import cells, heads, notes
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.inference import checkpoint
+
+Composed = Callable[..., DictConfig]
+
+
+@pytest.fixture
+def told() -> Iterator[Composed]:
+    """The config of a command line, resolved, with Hydra in this process as if it had been started by that line."""
+
+    def told(*overrides: str) -> DictConfig:
+        with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+            cfg = compose("config", overrides=list(overrides), return_hydra_config=True)
+        HydraConfig.instance().set_config(cfg)
+        with open_dict(cfg):
+            del cfg["hydra"]
+        OmegaConf.resolve(cfg)
+        return cfg
+
+    yield told
+    HydraConfig.instance().cfg = None
+
+
+@pytest.fixture
+def run(told: Composed, tmp_path: Path) -> Path:
+    """A run's folder with an averaged checkpoint of random weights, of the embedded corpus."""
+    folder = tmp_path / "runs" / "random"
+    config: Any = OmegaConf.to_container(told(*SMALL, f"run_dir={folder}"))
+    tokenizer = Tokenizer.train(["twenty-three pounds", "dreiundzwanzig Pfund"] * 3, vocab_size=40)
+    torch.manual_seed(1)
+    model = checkpoint.build_model(config["model"], vocab_size=tokenizer.vocab_size)
+    state = {f"model.{name}": value for name, value in model.state_dict().items()}
+    content = {**checkpoint.contents(config, tokenizer), "state_dict": state, "global_step": 24}
+    checkpoint.write(folder / "checkpoints" / "averaged.ckpt", content)
+    return folder
+
+
+def task(run: Path | str, *overrides: str) -> list[str]:
+    return ["task=heads", f"run={run}", "trainer=cpu", "inference.max_extra_length=2", *overrides]
+
+
+@pytest.mark.slow
+def test_a_run_gets_a_table_and_a_picture(run: Path, told: Composed, capsys: pytest.CaptureFixture[str]) -> None:
+    heads(told(*task(run, "sentences=2")))
+    assert {path.name for path in (run / "heads").iterdir()} == {f"heads.{end}" for end in ("csv", "json", "md", "png")}
+    found = json.loads((run / "heads" / "heads.json").read_text())
+    assert (found["step"], found["data"], found["split"], found["sentences"]) == (24, "numbers_ende", "dev", 2)
+    assert "version:" in found["bleu"]["signature"]
+    places = [(of["attention"], of["layer"], of["head"]) for of in found["heads"]]
+    kinds = ("encoder self", "decoder self", "cross")
+    assert places == [(kind, 1, head) for kind in kinds for head in (1, 2)]
+    assert all(of["entropy"] > 0 and 0 < of["confidence"] < 1 and of["distance"] > 0 for of in found["heads"])
+    rows = list(csv.DictReader((run / "heads" / "heads.csv").open()))
+    assert [float(row["entropy"]) for row in rows] == [of["entropy"] for of in found["heads"]]
+    text = (run / "heads" / "heads.md").read_text()
+    assert text.count("\n| cross |") == 2
+    assert (run / "heads" / "heads.png").read_bytes().startswith(b"\x89PNG")
+    printed = capsys.readouterr().out
+    assert "\u2026" not in printed  # it fits into 80 characters
+    assert printed.count("\n cross ") == 2
+    assert printed.splitlines()[-1] == str(run / "heads")
+
+
+@pytest.mark.slow
+def test_a_checkpoint_another_split_and_another_folder(run: Path, told: Composed, tmp_path: Path) -> None:
+    file = run / "checkpoints" / "averaged.ckpt"
+    heads(told(*task(file, "data.split=test", "sentences=3", f"output={tmp_path}/there")))
+    found = json.loads((tmp_path / "there" / "heads.json").read_text())
+    assert (found["checkpoint"], found["split"], found["sentences"]) == (str(file), "test", 3)
+    assert not (run / "heads").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["sentences=0"], "sentences must be at least 1, or null for all, got 0"),
+        (["data.split=valid"], "data.split=valid is not in numbers_ende; it has train, dev, test"),
+        (["data.corpus.dev=7"], "data.corpus.dev is set, but not for which data"),
+        (["inference.max_source_length=0"], "inference.max_source_length must be at least 1, got 0"),
+    ],
+)
+def test_bad_values_are_refused(run: Path, told: Composed, overrides: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        heads(told(*task(run, *overrides)))
+    assert not (run / "heads").exists()
+
+
+def test_what_is_no_run_is_refused(run: Path, told: Composed, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="nowhere does not exist"):
+        heads(told(*task(tmp_path / "nowhere")))
+    (run / "checkpoints" / "averaged.ckpt").unlink()
+    with pytest.raises(ValueError, match=r"folder without checkpoints/averaged\.ckpt"):
+        heads(told(*task(run)))
+    (run / "checkpoints" / "averaged.ckpt").write_text("text")
+    with pytest.raises(ValueError, match="cannot be read"):
+        heads(told(*task(run)))
+
+
+def test_only_losses_that_are_significant_after_the_correction_are_marked() -> None:
+    place = {"attention": "cross", "layer": 1, "head": 2, "entropy": 1.5, "distance": 2.25, "confidence": 0.5}
+    for p_holm, shown in ((0.04, "+1.25*"), (0.06, "+1.25 ")):
+        line = cells({**place, "bleu_lost": 1.25, "p": 0.01, "p_holm": p_holm})
+        assert line == ["cross", "1", "2", "1.50", "2.25", "0.50", shown, "0.0100", f"{p_holm:.4f}"]
+
+
+def test_the_notes_name_the_heads_that_matter_most_first() -> None:
+    p = np.full((3, 1, 5), 0.2)
+    p[0, 0, 1] = p[2, 0, 3] = p[1, 0, 0] = 0.001
+    lost = np.where(p < 0.01, 0.5, 0.1)
+    lost[2, 0, 3] = 7
+    p_holm = np.where(p < 0.01, 0.01, 1)
+    p_holm[1, 0, 0] = 0.07
+    first, second, _ = notes({"bleu_lost": lost, "p": p, "p_holm": p_holm})
+    assert first.startswith("2 of 15 heads")
+    assert first.endswith(": cross 1.4 (+7.00), encoder self 1.2 (+0.50).")
+    assert second.startswith("Without the correction 3 would; 0.8 are expected by chance")
+
+
+@pytest.mark.slow
+def test_wandb_gets_both_in_the_runs_own_run(
+    run: Path, told: Composed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (run / "wandb_id.txt").write_text("run7")
+    wandb.teardown()
+    heads(told(*task(run, "sentences=3", "logger=wandb", "logger.wandb.mode=offline")))
+    wandb.teardown()
+    (file,) = run.glob("wandb/offline-run-*/run-run7.wandb")
+    assert [path.suffix for path in file.parent.glob("files/media/images/heads/*")] == [".png"]
+    (table,) = file.parent.glob("files/media/table/heads/*.table.json")
+    found = json.loads(table.read_text())
+    assert found["columns"] == list(json.loads((run / "heads" / "heads.json").read_text())["heads"][0])
+    assert len(found["data"]) == 6
+    assert (run / "wandb_id.txt").read_text() == "run7"
+    assert not (run / "metrics").exists()

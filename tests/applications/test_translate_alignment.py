@@ -1,0 +1,48 @@
+"""The alignment in task=translate format=jsonl."""
+
+import json
+
+import pytest
+
+from aiayn.analysis.alignment import align
+from aiayn.applications.translate import alignments, as_json
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.inference.translation import Translation, translator
+
+SENTENCES = ["ab c", "", "c cab ab abc c", "b"]
+
+
+@pytest.fixture
+def translated(build):
+    """A model, its translator, which cuts sources of more than three tokens, and translations."""
+    tokenizer = Tokenizer.train(SENTENCES * 5, vocab_size=11)
+    model = build(seed=3, vocab_size=tokenizer.vocab_size)
+    search = {"beam": 2, "alpha": 0.6, "max_extra_length": 5, "tokens_per_batch": 64}
+    own = translator(model, tokenizer, **search, max_source_length=3)
+    worse = Translation("", [], score=-9.0, log_probability=-9.0)
+    return model, own, [[best, worse] for [best] in own.n_best(SENTENCES, 1)]
+
+
+def test_the_best_translation_of_each_whole_sentence_is_aligned(translated):
+    model, own, found = translated
+    lines = alignments(own, model, SENTENCES, found)
+    assert lines[1] == ""
+    assert lines[2] is None  # put together from pieces
+    for row in (0, 3):
+        [links] = align(model, own.tokenizer, [SENTENCES[row]], [found[row][0].tokens])
+        assert lines[row] == " ".join(f"{source}-{target}" for source, target in links)
+    assert lines[0]
+    assert alignments(own, model, ["", SENTENCES[2]], [found[1], found[2]]) == ["", None]
+
+
+def test_sources_of_any_length_are_aligned_where_none_is_cut(translated):
+    model, own, found = translated
+    own.max_source_length = None
+    assert None not in alignments(own, model, SENTENCES, found)
+
+
+def test_json_has_the_alignment_beside_the_translation():
+    found = Translation("das Haus", [5, 6], score=-0.5, log_probability=-1.0)
+    line = json.loads(as_json("the house", [found], "0-0 1-1"))
+    assert (line["source"], line["translation"], line["alignment"]) == ("the house", "das Haus", "0-0 1-1")
+    assert json.loads(as_json("the house", [found], None))["alignment"] is None

@@ -1,0 +1,93 @@
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_checkpoint import content
+
+import aiayn
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.inference import checkpoint
+from aiayn.inference.beam_search import Hypothesis
+from aiayn.inference.translation import Translator, translator
+from aiayn.model.position import LearnedPosition
+from aiayn.model.transformer import Transformer
+
+Build = Callable[..., Transformer]
+INFERENCE = {"beam": 3, "alpha": 0.6, "max_extra_length": 5, "tokens_per_batch": 100}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train(["a b c d e f g"] * 3, vocab_size=19)
+
+
+def echo(sources: Sequence[np.ndarray], *, n_best: int, progress: Callable[[int], None]) -> list[list[Hypothesis]]:
+    """Repeats its source; the second best is empty."""
+    progress(len(sources))
+    return [[Hypothesis(source.tolist(), -1.0, -2.0), Hypothesis([], -3.0, -3.0)][:n_best] for source in sources]
+
+
+def test_the_order_is_kept_and_blank_lines_stay_blank(tokenizer: Tokenizer) -> None:
+    lines = ["a b", "", "c", "   ", "d e f"]
+    assert Translator(tokenizer, echo).translate(lines) == ["a b", "", "c", "", "d e f"]
+    assert Translator(tokenizer, echo).translate([]) == []
+
+
+def test_the_n_best_come_with_scores(tokenizer: Tokenizer) -> None:
+    found = Translator(tokenizer, echo).n_best(["a b", ""], 2)
+    assert [(each.text, each.score, each.log_probability) for each in found[0]] == [("a b", -1, -2), ("", -3, -3)]
+    assert [(each.text, each.score) for each in found[1]] == [("", 0)]
+
+
+def test_a_long_source_is_translated_in_pieces(tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture) -> None:
+    pieces: list[int] = []
+
+    def counting(sources: Sequence[np.ndarray], **options: object) -> list[list[Hypothesis]]:
+        pieces.extend(map(len, sources))
+        return echo(sources, **options)  # type: ignore[arg-type]
+
+    line = "a b c d e f g a b c d"
+    with caplog.at_level(logging.WARNING):
+        found = Translator(tokenizer, counting, alpha=1.0, max_source_length=3).n_best(["a", line], 2)
+    assert pieces == [1, 3, 3, 3, 2]
+    assert "a sentence of 11 tokens is translated in 4 pieces (inference.max_source_length=3)" in caplog.text
+    best, second = found[1]
+    assert best.text == line
+    assert best.log_probability == -8
+    assert best.score == pytest.approx(-8 / ((5 + 11 + 4) / 6))  # as long as its pieces, each with EOS
+    assert (second.text, second.log_probability) == ("", -12)
+
+
+def test_learned_positions_bound_the_pieces(build: Build, tokenizer: Tokenizer) -> None:
+    def learned(d_model: int) -> LearnedPosition:
+        return LearnedPosition(d_model, max_length=7)
+
+    model = build(vocab_size=tokenizer.vocab_size, position=learned)
+    own = translator(model, tokenizer, **INFERENCE)  # type: ignore[arg-type]
+    assert own.max_source_length == 6  # and EOS
+    assert len(own.translate(["a b c d e f g a b c d e"])) == 1
+
+
+def test_a_finished_run_opens_in_one_line(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    saved = content(tokenizer, seed=1, step=1)
+    saved["config"]["inference"] = INFERENCE
+    checkpoint.write(tmp_path / "checkpoints" / "averaged.ckpt", saved)
+    own = aiayn.load(tmp_path, accelerator="cpu")
+    found = own.translate(["a b c", ""])
+    assert found == aiayn.load(tmp_path / "checkpoints" / "averaged.ckpt", accelerator="cpu").translate(["a b c", ""])
+    assert len(own.n_best(["a b"], 3)[0]) == 3
+    with pytest.raises(ValueError, match=r"inference\.beam=2"):
+        aiayn.load(tmp_path, accelerator="cpu", beam=2).n_best(["a b"], 3)
+    with pytest.raises(ValueError, match=r"without checkpoints/averaged.ckpt"):
+        aiayn.load(tmp_path / "checkpoints")
+
+
+def test_importing_the_package_loads_no_torch() -> None:
+    code = "import sys, aiayn; sys.exit('torch' in sys.modules)"
+    assert (
+        subprocess.run([sys.executable, "-c", code], cwd=Path(aiayn.__file__).parents[1], check=False).returncode == 0
+    )
