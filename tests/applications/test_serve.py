@@ -169,7 +169,7 @@ def test_told_to_end_under_load_it_finishes_what_runs_and_refuses_the_rest(
             assert response.json() == {"error": "the service ends; nothing was translated"}
 
 
-def test_a_port_that_is_taken_and_a_checkpoint_that_is_none_are_refused_in_a_line(file: Path) -> None:
+def test_what_cannot_be_served_is_refused_in_a_line(file: Path) -> None:
     with served(file) as (process, address):
         port = address.rpartition(":")[2]
         for overrides, words in (
@@ -179,6 +179,7 @@ def test_a_port_that_is_taken_and_a_checkpoint_that_is_none_are_refused_in_a_lin
             ),
             (["port=70000", f"checkpoint={file}"], "error: port must be a whole number from 0"),
             (["port=0", "checkpoint=/nowhere.ckpt"], "error: checkpoint /nowhere.ckpt does not exist."),
+            (["port=0", f"checkpoint={file}", "inference.beam=0"], "error: inference.beam must be at least 1"),
         ):
             second = subprocess.run(
                 command("task=serve", *overrides), env=environment(), capture_output=True, text=True, timeout=SECONDS

@@ -52,7 +52,7 @@ def serve(cfg: DictConfig) -> None:
         OSError: if the address cannot be had.
     """
     limits = Limits(**cfg.limits)
-    with listen(cfg.host, cfg.port) as listening:
+    with listen(str(cfg.host), cfg.port) as listening:
         files = checkpoint_files(cfg.checkpoint)
         loaded, model = ensemble.load(files, accelerator=cfg.trainer.accelerator)
         about = {
@@ -66,6 +66,7 @@ def serve(cfg: DictConfig) -> None:
             "target_language": loaded.config["data"]["target_language"],
         }
         own = translator(model, loaded.tokenizer, **cfg.inference)
+        own.translate(["."])  # what is wrong with `inference` or the model shows now, and not to the first client
         shows = attention_of(model, loaded.tokenizer)
         service = Service(own, beam=cfg.inference.beam, limits=limits, about=about, attend=shows)
         server = Server(service)
