@@ -1,0 +1,314 @@
+"""task=serve as a user starts it: under load, past its limits, when it is told to end, and in a browser."""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import torch
+from conftest import SMALL, command, composed, environment
+from omegaconf import OmegaConf
+
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.inference import checkpoint, translation
+from aiayn.inference.checkpoint import build_model
+
+pytestmark = pytest.mark.slow
+WORDS = ["one", "two", "three", "dogs", "cats", "run", "sleep", "in", "the", "snow", "today"]
+SENTENCES = [" ".join(WORDS[start : start + size]) for size in (1, 3, 5, 7) for start in range(len(WORDS) - size + 1)]
+DECODING = {"beam": 3, "max_extra_length": 7}
+SECONDS = 120  # for a busy machine
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of a random model, whose choices are clear: its logits are far apart."""
+    tokenizer = Tokenizer.train(SENTENCES, vocab_size=59)
+    cfg = composed(*SMALL)
+    config: Any = {"model": OmegaConf.to_container(cfg.model), "inference": OmegaConf.to_container(cfg.inference)}
+    torch.manual_seed(5)
+    model = build_model(config["model"], vocab_size=tokenizer.vocab_size)
+    weights = {f"model.{name}": value for name, value in model.state_dict().items()}
+    weights["model.embedding.weight"] *= 7
+    config |= {"name": "random", "data": {"source_language": "en", "target_language": "de"}}
+    path = tmp_path_factory.mktemp("served") / "random.ckpt"
+    content = {**checkpoint.contents(config, tokenizer), "state_dict": weights, "global_step": 7}
+    checkpoint.write(path, content)
+    return path
+
+
+@pytest.fixture(scope="module")
+def alone(file: Path) -> dict[str, list[str]]:
+    """The n-best list of each sentence, translated alone."""
+    own = translation.load(file, accelerator="cpu", **DECODING)
+    return {sentence: [found.text for found in own.n_best([sentence], 3)[0]] for sentence in SENTENCES}
+
+
+@contextmanager
+def served(file: Path, *overrides: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A service of its own, and its address."""
+    decoding = [f"inference.{key}={value}" for key, value in DECODING.items()]
+    line = command("task=serve", f"checkpoint={file}", "port=0", "trainer=cpu", *decoding, *overrides)
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(line, env=environment(), cwd=file.parent, **pipes) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().strip()
+            assert re.fullmatch(r"http://127\.0\.0\.1:\d+", address), process.stderr and process.stderr.read()
+            yield process, address
+        finally:
+            process.kill()
+
+
+def ended(process: subprocess.Popen[str], number: signal.Signals = signal.SIGTERM) -> str:
+    """What the service logged, once a signal has ended it."""
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=SECONDS)
+    assert (process.returncode, output) == (0, ""), errors
+    assert all(re.match(r"\[\d\d:\d\d:\d\d\] ", line) for line in errors.splitlines()), errors
+    return errors
+
+
+async def ask(address: str, questions: list[dict[str, Any]], seen: Callable[[], None] = lambda: None) -> list[Any]:
+    """Ask all at once, each on a connection of its own; a response for each, or why there is none."""
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(base_url=address, timeout=SECONDS, limits=limits, trust_env=False) as client:
+
+        async def one(question: dict[str, Any]) -> httpx.Response:
+            response = await client.post("/translate", json=question)
+            seen()
+            return response
+
+        return await asyncio.gather(*map(one, questions), return_exceptions=True)
+
+
+def assert_as_alone(question: dict[str, Any], response: httpx.Response, alone: dict[str, list[str]]) -> None:
+    for sentence, found in zip(question["sentences"], response.json()["translations"], strict=True):
+        assert found["text"] == alone[sentence][0]
+        # A search that goes on for another request's sake may find more, never less.
+        assert len(found["n_best"]) <= question["n_best"]
+
+
+def test_hundreds_of_requests_at_once_are_answered_as_each_alone(file: Path, alone: dict[str, list[str]]) -> None:
+    questions: list[dict[str, Any]] = [
+        {
+            "sentences": [SENTENCES[(number + other) % len(SENTENCES)] for other in range(1 + number % 3)],
+            "n_best": 1 + number % 3,
+        }
+        for number in range(331)
+    ]
+    with served(file) as (process, address):
+        responses = asyncio.run(ask(address, questions))
+        for question, response in zip(questions, responses, strict=True):
+            assert not isinstance(response, BaseException), response
+            assert response.status_code == 200, response.text
+            assert_as_alone(question, response, alone)
+        health = httpx.get(f"{address}/health", trust_env=False).json()
+        count = sum(len(question["sentences"]) for question in questions)
+        assert (health["status"], health["model"], health["step"]) == ("ok", "random", 7)
+        assert (health["waiting"], health["served"]) == (0, count)
+        assert f"{count} sentences were translated" in ended(process)
+
+
+def test_past_the_limits_requests_are_refused_and_the_others_answered(file: Path, alone: dict[str, list[str]]) -> None:
+    questions: list[dict[str, Any]] = [{"sentences": [SENTENCES[0]] * 3, "n_best": 1} for _ in range(101)]
+    limits = ["limits.max_waiting=13", "limits.max_sentences=13", "limits.max_batch=3", "limits.max_tokens=50"]
+    with served(file, *limits) as (process, address):
+        responses = asyncio.run(ask(address, questions))
+        codes = Counter(response.status_code for response in responses)
+        assert set(codes) == {200, 429}, codes
+        for question, response in zip(questions, responses, strict=True):
+            if response.status_code == 200:
+                assert_as_alone(question, response, alone)
+            else:
+                assert response.headers["Retry-After"] == "1"
+                assert re.fullmatch(r"\d+ sentences wait, and at most 13 may; .*", response.json()["error"])
+        (long, large) = asyncio.run(ask(address, [{"text": "dogs " * 51}, {"text": "x" * 10**6}]))
+        assert (long.status_code, large.status_code) == (413, 413)
+        assert "at most 50" in long.json()["error"]
+        ended(process, signal.SIGINT)
+
+
+def test_told_to_end_under_load_it_finishes_what_runs_and_refuses_the_rest(
+    file: Path, alone: dict[str, list[str]]
+) -> None:
+    questions: list[dict[str, Any]] = [
+        {"sentences": SENTENCES[number : number + 3], "n_best": 1} for number in [0, 9] * 99
+    ]
+    with served(file, "limits.max_batch=3") as (process, address):
+        answers = iter(range(len(questions)))
+
+        def seen() -> None:
+            if next(answers) == 7:
+                process.send_signal(signal.SIGTERM)
+
+        responses = asyncio.run(ask(address, questions, seen))
+        logged = process.communicate(timeout=SECONDS)[1]
+    assert process.returncode == 0, logged
+    assert "Traceback" not in logged
+    codes = Counter(getattr(response, "status_code", type(response)) for response in responses)
+    assert codes[200] >= 8
+    assert codes[503] > 0
+    # What had not been accepted finds the door closed.
+    assert set(codes) <= {200, 503, httpx.ConnectError, httpx.ReadError, httpx.RemoteProtocolError}, codes
+    for question, response in zip(questions, responses, strict=True):
+        if getattr(response, "status_code", None) == 200:
+            assert_as_alone(question, response, alone)
+        elif isinstance(response, httpx.Response):
+            assert response.json() == {"error": "the service ends; nothing was translated"}
+
+
+def test_what_cannot_be_served_is_refused_in_a_line(file: Path) -> None:
+    with served(file) as (process, address):
+        port = address.rpartition(":")[2]
+        for overrides, words in (
+            (
+                [f"port={port}", f"checkpoint={file}"],
+                f"error: cannot listen at 127.0.0.1, port {port}: Address already",
+            ),
+            (["port=70000", f"checkpoint={file}"], "error: port must be a whole number from 0"),
+            (["port=0", "checkpoint=/nowhere.ckpt"], "error: checkpoint /nowhere.ckpt does not exist."),
+            (["port=0", f"checkpoint={file}", "inference.beam=0"], "error: inference.beam must be at least 1"),
+        ):
+            second = subprocess.run(
+                command("task=serve", *overrides), env=environment(), capture_output=True, text=True, timeout=SECONDS
+            )
+            assert second.returncode == 1
+            assert second.stderr.startswith(words)
+            assert len(second.stderr.splitlines()) == 1
+        ended(process)
+
+
+class Browser:
+    """A headless Chromium, driven over its debugging pipe: JSON messages that end with a zero byte."""
+
+    def __init__(self, program: str, folder: Path, width: int) -> None:
+        flags = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            f"--user-data-dir={folder}",
+        ]
+        to_read, self.output = os.pipe()
+        self.input, to_write = os.pipe()
+        line = [
+            "sh",
+            "-c",
+            f'exec "$@" 3</dev/fd/{to_read} 4>/dev/fd/{to_write}',
+            "sh",
+            program,
+            *flags,
+            "--remote-debugging-pipe",
+        ]
+        self.process = subprocess.Popen([*line, "about:blank"], pass_fds=(to_read, to_write), stderr=subprocess.DEVNULL)
+        os.close(to_read)
+        os.close(to_write)
+        self.number, self.received, self.events = 0, b"", list[dict[str, Any]]()
+        self.session: dict[str, str] = {}
+        page = next(one for one in self.call("Target.getTargets")["targetInfos"] if one["type"] == "page")
+        attached = self.call("Target.attachToTarget", targetId=page["targetId"], flatten=True)
+        self.session = {"sessionId": attached["sessionId"]}
+        for domain in ("Runtime", "Log", "Page"):
+            self.call(f"{domain}.enable")
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Do something, and wait until it is done."""
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": parameters, **self.session}
+        os.write(self.output, json.dumps(message).encode() + b"\0")
+        while True:
+            while b"\0" not in self.received:
+                self.received += os.read(self.input, 1 << 16) or pytest.fail("the browser has ended")
+            one, _, self.received = self.received.partition(b"\0")
+            answer = json.loads(one)
+            if answer.get("id") == self.number:
+                assert "result" in answer, answer
+                return answer["result"]
+            self.events.append(answer)
+
+    def value(self, expression: str) -> Any:
+        """Of an expression of JavaScript."""
+        return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
+
+    def until(self, expression: str) -> Any:
+        """The value of an expression, once it has one."""
+        limit = time.monotonic() + SECONDS
+        while not (found := self.value(expression)):
+            assert time.monotonic() < limit, f"never: {expression}"
+            time.sleep(0.05)
+        return found
+
+    def type(self, text: str) -> None:
+        """Type a line, and Enter."""
+        self.call("Input.insertText", text=text)
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key="Enter", windowsVirtualKeyCode=13, text="\r")
+
+    def complaints(self) -> list[dict[str, Any]]:
+        """What the page's console was told."""
+        kinds = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
+        return [event for event in self.events if event["method"] in kinds]
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.input)
+        os.close(self.output)
+
+
+@pytest.mark.parametrize("width", [1200, 380])
+def test_a_person_types_a_sentence_and_sees_what_the_model_makes_of_it(
+    file: Path, alone: dict[str, list[str]], tmp_path: Path, width: int
+) -> None:
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if not program:
+        pytest.skip("needs chromium")
+    sentence = SENTENCES[-1]
+    with served(file, "limits.max_attention_tokens=31", "limits.max_tokens=97") as (process, address):
+        browser = Browser(program, tmp_path / "profile", width)
+        try:
+            browser.call("Page.navigate", url=address)
+            assert "7" in browser.until("document.getElementById('about')?.textContent")
+            browser.type(sentence)
+            assert browser.until("document.getElementById('translation').textContent") == alone[sentence][0]
+            rows = browser.value("[...document.querySelectorAll('#candidates tr')].map((row) => row.innerText)")
+            assert [row.split("\t")[0] for row in rows] == alone[sentence]
+            # A narrow page leaves the second figure out.
+            assert all(re.fullmatch(r"-\d+\.\d+(\t-\d+\.\d+)?", row.split("\t", 1)[1]) for row in rows)
+            labels = browser.value(
+                "[...document.querySelectorAll('#attention svg text')].map((one) => one.textContent)"
+            )
+            drawn = "".join(labels).replace("\u00b7", "")  # a dot marks what goes on a word
+            assert drawn.count(sentence.replace(" ", "")) == 2  # the encoder's queries and keys
+            assert browser.value("document.querySelectorAll('#attention svg line').length") > 0
+            assert browser.value("document.documentElement.scrollWidth") <= width
+            assert browser.complaints() == []
+
+            browser.value("document.getElementById('text').select()")
+            browser.type("<b onclick=x>&" + " dogs" * 40)  # too long for attention, not for the model
+            assert "attention is for at most 31 tokens" in browser.until(
+                "document.getElementById('unseen').textContent"
+            )
+            assert browser.value("document.querySelectorAll('#attention *').length") == 0
+            browser.value("document.getElementById('text').select()")
+            browser.type("dogs " * 100)
+            assert "at most 97" in browser.until("document.getElementById('message').textContent")
+            assert browser.value("document.getElementById('result').hidden")
+            ended(process)
+            browser.type(sentence)
+            assert browser.until("document.getElementById('message').textContent.includes('does not answer')")
+        finally:
+            browser.close()
