@@ -11,8 +11,7 @@ from omegaconf import DictConfig
 
 from aiayn.data.parallel_text import read_lines
 from aiayn.files import whole
-from aiayn.inference import ensemble
-from aiayn.inference.translation import Translation, translator
+from aiayn.inference.translation import Translation, open_with, translator
 from aiayn.tasks.evaluate import checkpoint_files
 
 
@@ -29,7 +28,8 @@ def translate(cfg: DictConfig) -> None:
         raise ValueError(f"format must be text or jsonl, got {cfg.format}.")
     if cfg.window < 1:
         raise ValueError(f"window must be at least 1 line, got {cfg.window}.")
-    loaded, model = ensemble.load(checkpoint_files(cfg.checkpoint), accelerator=cfg.trainer.accelerator)
+    files = checkpoint_files(cfg.checkpoint)
+    loaded, model = open_with(cfg.backend, files, accelerator=cfg.trainer.accelerator)
     own = translator(model, loaded.tokenizer, **cfg.inference)
     lines = enumerate(read_lines(Path(cfg.input or "/dev/stdin")))
     sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]

@@ -76,6 +76,11 @@ class Tokenizer:
         return self._processor.vocab_size()
 
     @property
+    def pieces(self) -> list[str]:
+        """What each id stands for, in order; no two are the same."""
+        return self._processor.id_to_piece(list(range(self.vocab_size)))
+
+    @property
     def hash(self) -> str:
         """SHA-256 of the model's bytes, in hexadecimal: equal for equal tokenizers only."""
         return hashlib.sha256(self.model).hexdigest()
