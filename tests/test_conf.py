@@ -28,6 +28,7 @@ GROUPS = (
 NEEDED = {
     "task=evaluate": ["checkpoint=x"],
     "task=translate": ["checkpoint=x"],
+    "task=export": ["checkpoint=x", "output=y"],
     "task=average": ["checkpoints=[x]", "output=y"],
     "data=text": ["data.train={source: a, target: b}", "data.dev={source: a, target: b}"],
 }
