@@ -2,8 +2,8 @@
 
     python benchmarks/decoding.py CHECKPOINT corpora/multi30k
 
-All ways have the same threads and batches and take turns. Lengths decide the speed, so the checkpoint must be of a model
-that has learnt when to stop, such as one of `python src/run.py experiment=multi30k_tiny_ende`.
+All ways have the same threads and batches, and take turns. Lengths decide the speed, so the checkpoint must be of a
+model that has learnt when to stop, such as one of `python src/run.py experiment=multi30k_tiny_ende`.
 """
 
 import argparse
