@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from aiayn.data.tokenizer import BOS, PAD, Tokenizer
+from aiayn.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from aiayn.inference import beam_search, checkpoint, ctranslate2_decoder
 from aiayn.inference.beam_search import Hypothesis
 from aiayn.inference.checkpoint import Checkpoint
@@ -135,6 +135,17 @@ def test_no_hypothesis_is_longer_than_its_limit(model_of: Callable[..., Checkpoi
     )
     spare = [len(source) + 1 - len(h.tokens) for source, row in zip(read, found, strict=True) for h in row]
     assert min(spare) == 0  # and some would have been
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_target_may_be_empty(model_of: Callable[..., Checkpoint], tmp_path: Path, beam: int) -> None:
+    loaded = model_of()
+    last = "decoder.layers.1.feed_forward_norm.norm"
+    loaded.weights[f"{last}.weight"].zero_()  # so that every token has the same logits
+    loaded.weights["embedding.weight"][EOS] = loaded.weights[f"{last}.bias"]
+    found = ctranslate2_decoder.decode(exported(loaded, tmp_path / "a"), [np.array([5, 7])], beam=beam)
+    assert found[0][0].tokens == []
+    assert found[0][0].score == pytest.approx(ours(loaded, [np.array([5, 7])], beam=beam)[0][0].score, abs=1e-3)
 
 
 def test_a_source_without_tokens_has_an_empty_target(model_of: Callable[..., Checkpoint], tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def _write_rest(loaded: Checkpoint, folder: Path, facts: dict[str, Any]) -> None
 
 
 def specification(model: Transformer, tokenizer: Tokenizer) -> TransformerSpec:
-    """The model as CTranslate2 describes one, with its own copies of the weights, in float32.
+    """The model as CTranslate2 describes one, in float32; quantizing it may change the model's own weights.
 
     Raises:
         ValueError: if CTranslate2 has no counterpart to a part of the model.
@@ -108,15 +108,15 @@ def specification(model: Transformer, tokenizer: Tokenizer) -> TransformerSpec:
     config.layer_norm_epsilon = encoder[0].self_attention_norm.norm.eps
 
     # from_config has the embeddings multiplied by sqrt(d_model), the sub-layers' activation ReLU, as the paper.
-    spec.encoder.embeddings[0].weight = _copy(model.embedding.weight)
-    spec.decoder.embeddings.weight = _copy(model.embedding.weight)
-    spec.decoder.projection.weight = _copy(model.embedding.weight)
+    spec.encoder.embeddings[0].weight = _plain(model.embedding.weight)
+    spec.decoder.embeddings.weight = _plain(model.embedding.weight)
+    spec.decoder.projection.weight = _plain(model.embedding.weight)
     spec.decoder.projection.bias = torch.zeros(len(vocabulary))
     spec.decoder.projection.bias[[PAD, BOS]] = FORBIDDEN
     source: Any = model.source_position
     target: Any = model.target_position
-    spec.encoder.position_encodings.encodings = _copy(source.table)
-    spec.decoder.position_encodings.encodings = _copy(target.table)
+    spec.encoder.position_encodings.encodings = _plain(source.table)
+    spec.decoder.position_encodings.encodings = _plain(target.table)
     for found, layer in zip(spec.encoder.layer, encoder, strict=True):
         _self_attention(found.self_attention, layer.self_attention, layer.self_attention_norm)
         _feed_forward(found.ffn, layer.feed_forward, layer.feed_forward_norm)
@@ -127,17 +127,16 @@ def specification(model: Transformer, tokenizer: Tokenizer) -> TransformerSpec:
     return spec
 
 
-def _copy(weight: Tensor) -> Tensor:
-    """A copy: quantizing changes weights in place."""
-    return weight.detach().to(torch.float32, copy=True)
+def _plain(weight: Tensor) -> Tensor:
+    return weight.detach().float()
 
 
 def _linear(spec: LayerSpec, weight: Tensor, bias: Tensor) -> None:
-    spec.weight, spec.bias = _copy(weight), _copy(bias)
+    spec.weight, spec.bias = _plain(weight), _plain(bias)
 
 
 def _norm(spec: LayerSpec, norm: PostNorm) -> None:
-    spec.gamma, spec.beta = _copy(norm.norm.weight), _copy(norm.norm.bias)
+    spec.gamma, spec.beta = _plain(norm.norm.weight), _plain(norm.norm.bias)
 
 
 def _feed_forward(spec: LayerSpec, feed_forward: FeedForward, norm: PostNorm) -> None:
