@@ -3,8 +3,8 @@
 Both are folders that suffice alone: weights, `tokenizer.model` (SentencePiece's own file), and `aiayn.json` with the
 run's config. CTranslate2 computes the same function. Where its layout is another one, the weights are written for it:
 
-- Positions are tables: its own sinusoids have other rates, and all sines come first. So there is a greatest length, that
-  of the model's table: 1024, or `model.position.max_length`.
+- Positions are tables: its own sinusoids have other rates, and all sines come first. So there is a greatest length,
+  that of the model's table: 1024, or `model.position.max_length`.
 - Queries, keys and values have one width. Where d_k and d_v differ, the narrower ones are filled up with zeros, which
   add nothing to a product; the scale of the scores is written out, since it would follow from the width otherwise.
 - Biases of the logits forbid PAD and BOS, which our search never takes either; so no program that uses the folder can
