@@ -1,6 +1,7 @@
 """Files are whole, or they are not there."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,3 +40,23 @@ def write_text(path: Path, text: str) -> None:
     """
     with whole(path) as file:
         file.write(text)
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """A new folder to write in, which gets its name when the block ends without an error.
+
+    Raises:
+        ValueError: if something has that name: a folder with everything in it is never replaced.
+    """
+    path = path.resolve()
+    if path.exists():
+        raise ValueError(f"{path} exists, and a folder is never overwritten; name another output, or remove it.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.mkdir()
+        yield temporary
+        temporary.rename(path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -13,9 +13,9 @@ from omegaconf import DictConfig
 from aiayn.analysis.alignment import align
 from aiayn.data.parallel_text import read_lines
 from aiayn.files import whole
-from aiayn.inference import ensemble
+from aiayn.inference.ctranslate2_decoder import Exported
 from aiayn.inference.ensemble import Ensemble
-from aiayn.inference.translation import Translation, Translator, translator
+from aiayn.inference.translation import Translation, Translator, open_with, translator
 from aiayn.model.transformer import Transformer
 from aiayn.tasks.evaluate import checkpoint_files
 
@@ -33,7 +33,8 @@ def translate(cfg: DictConfig) -> None:
         raise ValueError(f"format must be text or jsonl, got {cfg.format}.")
     if cfg.window < 1:
         raise ValueError(f"window must be at least 1 line, got {cfg.window}.")
-    loaded, model = ensemble.load(checkpoint_files(cfg.checkpoint), accelerator=cfg.trainer.accelerator)
+    files = checkpoint_files(cfg.checkpoint)
+    loaded, model = open_with(cfg.backend, files, accelerator=cfg.trainer.accelerator)
     own = translator(model, loaded.tokenizer, **cfg.inference)
     lines = enumerate(read_lines(Path(cfg.input or "/dev/stdin")))
     sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
@@ -60,9 +61,17 @@ def as_text(number: int, translations: Sequence[Translation], *, n_best: int) ->
 
 
 def alignments(
-    own: Translator, model: Transformer | Ensemble, sentences: Sequence[str], found: Sequence[Sequence[Translation]]
+    own: Translator,
+    model: Transformer | Ensemble | Exported,
+    sentences: Sequence[str],
+    found: Sequence[Sequence[Translation]],
 ) -> list[str | None]:
-    """The words that the best translations have from where, as `0-0 1-2`; None where they were put together."""
+    """The words that the best translations have from where, as `0-0 1-2`; None where they were put together.
+
+    An exported model shows no attention, so it has none either.
+    """
+    if isinstance(model, Exported):
+        return [None] * len(sentences)
     limit = own.max_source_length or math.inf
     rows = [row for row, tokens in enumerate(own.tokenizer.encode(sentences)) if len(tokens) <= limit]
     linked = align(model, own.tokenizer, [sentences[row] for row in rows], [found[row][0].tokens for row in rows])

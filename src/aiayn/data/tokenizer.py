@@ -87,6 +87,11 @@ class Tokenizer:
         return self._processor.vocab_size()
 
     @property
+    def vocabulary(self) -> list[str]:
+        """What each id stands for, in order; no two are the same."""
+        return self.pieces(range(self.vocab_size))
+
+    @property
     def hash(self) -> str:
         """SHA-256 of the model's bytes, in hexadecimal: equal for equal tokenizers only."""
         return hashlib.sha256(self.model).hexdigest()

@@ -2,9 +2,11 @@
 
 A checkpoint is data. It holds plain containers and tensors, is read with `weights_only=True`, and names only classes
 of this package, so opening a stranger's file runs no code that the file chose. A file is complete or it is not there:
-it is written under a temporary name beside its place and renamed.
+it is written under a temporary name beside its place and renamed. A folder that `export.py` has written with
+safetensors is read as such a file is.
 """
 
+import json
 import os
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +17,8 @@ from typing import Any
 import torch
 from hydra.errors import HydraException
 from hydra.utils import get_object, instantiate
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from aiayn.data.tokenizer import PAD, Tokenizer
@@ -29,6 +33,9 @@ KINDS: dict[str, type] = {
     "tokenizer_hash": str,
     "global_step": int,
 }
+# Files of a folder that `export.py` writes, and what its manifest holds, with the tokenizer.
+MANIFEST, TOKENIZER, WEIGHTS = "aiayn.json", "tokenizer.model", "model.safetensors"
+MANIFEST_KINDS = {"format": str, **{key: kind for key, kind in KINDS.items() if key != "state_dict"}}
 PARTS = ("attention", "feed_forward", "norm", "position")
 
 
@@ -141,12 +148,12 @@ def write(path: Path, content: dict[str, Any]) -> None:
 
 
 def located(path: Path) -> Path:
-    """The file that a path means: of a run's folder its averaged checkpoint.
+    """The checkpoint that a path means: of a run's folder its averaged one; an exported folder is one itself.
 
     Raises:
-        ValueError: if it is a folder without one.
+        ValueError: if it is another folder.
     """
-    if not path.is_dir():
+    if not path.is_dir() or (path / MANIFEST).is_file():
         return path
     averaged = path / "checkpoints" / "averaged.ckpt"
     if not averaged.is_file():
@@ -155,23 +162,65 @@ def located(path: Path) -> Path:
 
 
 def read_raw(path: Path) -> dict[str, Any]:
-    """The whole content of a checkpoint file, on the CPU.
+    """The whole content of a checkpoint file, or of a folder exported with safetensors, on the CPU.
 
     Raises:
         ValueError: if it is missing, truncated, or not a checkpoint of this project.
     """
     path = located(path)
-    if not path.is_file():
+    if not path.exists():
         raise ValueError(f"checkpoint {path} does not exist.")
+    exported = read_exported(path, kind="safetensors") if path.is_dir() else {}
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError, OSError) as error:
+        if exported:
+            weights = load_file(path / WEIGHTS)
+            content = {**exported, "state_dict": {f"{PREFIX}{name}": value for name, value in weights.items()}}
+        else:
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError, OSError, SafetensorError) as error:
         raise ValueError(f"checkpoint {path} cannot be read: truncated, or not a checkpoint of aiayn.") from error
+    return _checked(content, path, KINDS)
+
+
+def read_exported(folder: Path, *, kind: str) -> dict[str, Any]:
+    """What a folder of `export.py` holds besides its weights: its manifest, and the tokenizer as in `contents`.
+
+    Raises:
+        ValueError: if it is incomplete, or was exported in another format than `kind`.
+    """
+    try:
+        content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        tokenizer = torch.frombuffer(bytearray((folder / TOKENIZER).read_bytes()), dtype=torch.uint8)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"checkpoint {folder} is not a whole folder of task=export: {error}.") from error
+    content = _checked({**content, "tokenizer": tokenizer} if isinstance(content, dict) else {}, folder, MANIFEST_KINDS)
+    if content["format"] != kind:
+        raise ValueError(
+            f"checkpoint {folder} was exported with format={content['format']}, and {kind} is needed; "
+            "task=translate backend=ctranslate2 takes ctranslate2, everything else takes safetensors."
+        )
+    return content
+
+
+def _checked(content: Any, path: Path, kinds: Mapping[str, type]) -> dict[str, Any]:
+    """The content, if it is a checkpoint's."""
     content = content if isinstance(content, dict) else {}
-    wrong = [key for key, kind in KINDS.items() if not isinstance(content.get(key), kind)]
+    wrong = [key for key, kind in kinds.items() if not isinstance(content.get(key), kind)]
     if wrong or "model" not in content["config"]:
         raise ValueError(f"checkpoint {path} was not written by aiayn: it holds no {', '.join(wrong or ['model'])}.")
     return content
+
+
+def stored_tokenizer(content: Mapping[str, Any], path: Path) -> Tokenizer:
+    """The tokenizer of a checkpoint's content.
+
+    Raises:
+        ValueError: if it is damaged.
+    """
+    tokenizer = Tokenizer(content["tokenizer"].numpy().tobytes())
+    if tokenizer.hash != content["tokenizer_hash"]:
+        raise ValueError(f"checkpoint {path} is damaged: its tokenizer does not have the stored hash.")
+    return tokenizer
 
 
 def read(path: Path) -> Checkpoint:
@@ -189,9 +238,7 @@ def unpacked(content: dict[str, Any], path: Path) -> Checkpoint:
     Raises:
         ValueError: if the tokenizer inside is damaged; `path` is whose content it says it is.
     """
-    tokenizer = Tokenizer(content["tokenizer"].numpy().tobytes())
-    if tokenizer.hash != content["tokenizer_hash"]:
-        raise ValueError(f"checkpoint {path} is damaged: its tokenizer does not have the stored hash.")
+    tokenizer = stored_tokenizer(content, path)
     weights = {
         name.removeprefix(PREFIX): value for name, value in content["state_dict"].items() if name.startswith(PREFIX)
     }

@@ -11,8 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.inference import ensemble
+from aiayn.inference import ctranslate2_decoder, ensemble
 from aiayn.inference.beam_search import Hypothesis, decode, length_penalty
+from aiayn.inference.checkpoint import Checkpoint
+from aiayn.inference.ctranslate2_decoder import Exported
 from aiayn.inference.ensemble import Ensemble
 from aiayn.model.transformer import Transformer
 from aiayn.progress import progress
@@ -117,7 +119,7 @@ class Translator:
 
 
 def translator(
-    model: Transformer | Ensemble,
+    model: Transformer | Ensemble | Exported,
     tokenizer: Tokenizer,
     *,
     beam: int,
@@ -127,24 +129,43 @@ def translator(
     max_source_length: int | None = None,
 ) -> Translator:
     """A `Translator` that searches with a model, on whatever device it is; the rest is the `inference` config."""
-    search = partial(
-        decode, model, beam=beam, alpha=alpha, max_extra_length=max_extra_length, tokens_per_batch=tokens_per_batch
-    )
+    settings: dict[str, Any] = {"beam": beam, "alpha": alpha, "max_extra_length": max_extra_length}
+    of_its_kind: Any = ctranslate2_decoder.decode if isinstance(model, Exported) else decode
+    search = partial(of_its_kind, model, **settings, tokens_per_batch=tokens_per_batch)
     limits = [max_source_length, None if model.longest is None else model.longest - 1]  # EOS is added
     limit = min((limit for limit in limits if limit is not None), default=None)
     return Translator(tokenizer, search, alpha=alpha, max_source_length=limit)
 
 
-def load(*paths: str | Path, accelerator: str = "auto", **inference: Any) -> Translator:
+def load(*paths: str | Path, backend: str = "torch", accelerator: str = "auto", **inference: Any) -> Translator:
     """A `Translator` for a finished run; with several, for their ensemble.
 
     Args:
-        paths: Run folders or checkpoint files.
+        paths: Run folders, checkpoint files, exported folders.
+        backend: "torch"; or "ctranslate2" for a folder that was exported for it, on the CPU.
         accelerator: "cpu", or "auto" for the GPU when there is one.
         inference: Keys of the `inference` config that are not to be the first checkpoint's: `beam`, `alpha`, ...
 
     Raises:
-        ValueError: if there is no checkpoint, or the vocabularies differ.
+        ValueError: if there is no checkpoint, the vocabularies differ, or the backend does not exist or cannot read it.
     """
-    checkpoint, model = ensemble.load([Path(path) for path in paths], accelerator=accelerator)
-    return translator(model, checkpoint.tokenizer, **{**checkpoint.config["inference"], **inference})
+    loaded, model = open_with(backend, [Path(path) for path in paths], accelerator=accelerator)
+    return translator(model, loaded.tokenizer, **{**loaded.config["inference"], **inference})
+
+
+def open_with(
+    backend: str, paths: Sequence[Path], *, accelerator: str
+) -> tuple[Checkpoint | Exported, Transformer | Ensemble | Exported]:
+    """Tokenizer and config, and the model that `translator` takes; arguments as in `load`.
+
+    Raises:
+        ValueError: as `load`.
+    """
+    if backend == "torch":
+        return ensemble.load(paths, accelerator=accelerator)
+    if backend != "ctranslate2":
+        raise ValueError(f"backend must be torch or ctranslate2, got {backend}.")
+    if len(paths) != 1:
+        raise ValueError(f"backend=ctranslate2 takes one exported folder, got {len(paths)}; it knows no ensembles.")
+    exported = ctranslate2_decoder.load(paths[0])
+    return exported, exported

@@ -1,0 +1,137 @@
+"""Decode with CTranslate2 what `export.py` has written: on CPUs, in float32, int8 and whatever else it knows.
+
+Greedy search gives the tokens of `beam_search.decode`. A beam is searched by CTranslate2's own rules
+(OpenNMT/CTranslate2:src/decoding.cc), which are others: a hypothesis that ends gives its place to another one, and,
+without a length penalty of its own, the search for a sentence ends when at least `beam` hypotheses have ended and one
+of them was the most probable of all when it did. Those are ranked here, by our length penalty.
+
+CTranslate2 knows one greatest length for a batch, and ours follows from each source. So a hypothesis is cut where its
+sentence's limit is, and EOS is put there, as our search does; a greedy one is then the same.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+import numpy as np
+import torch
+
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.inference import checkpoint
+from aiayn.inference.beam_search import Hypothesis, length_penalty
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A model that CTranslate2 has loaded.
+
+    Attributes:
+        engine: searches and scores.
+        tokenizer: the one the model was trained with; its pieces are the engine's vocabulary.
+        config: the run's.
+        longest: positions that the model can encode.
+    """
+
+    engine: ctranslate2.Translator
+    tokenizer: Tokenizer
+    config: dict[str, Any]
+    longest: int
+
+    @cached_property
+    def pieces(self) -> np.ndarray:
+        """What each id stands for, `(vocab,)`."""
+        return np.array(self.tokenizer.vocabulary, dtype=object)
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """The id of each piece."""
+        return {piece: token for token, piece in enumerate(self.pieces)}
+
+
+def load(folder: Path) -> Exported:
+    """Open a folder of `export.write_ctranslate2`; it computes in as many threads as torch does.
+
+    Raises:
+        ValueError: if it is none, or damaged.
+    """
+    content = checkpoint.read_exported(folder, kind="ctranslate2")
+    if not isinstance(content.get("longest"), int):
+        raise ValueError(f"checkpoint {folder} was not written by aiayn: it holds no longest.")
+    tokenizer = checkpoint.stored_tokenizer(content, folder)
+    try:
+        engine = ctranslate2.Translator(str(folder), intra_threads=torch.get_num_threads())
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(f"checkpoint {folder} cannot be read by CTranslate2: {error}.") from error
+    return Exported(engine, tokenizer, content["config"], content["longest"])
+
+
+def decode(
+    model: Exported,
+    sources: Sequence[np.ndarray],
+    *,
+    beam: int = 4,
+    alpha: float = 0.6,
+    max_extra_length: int = 50,
+    tokens_per_batch: int = 4096,
+    n_best: int = 1,
+    progress: Callable[[int], None] = lambda sentences: None,
+) -> list[list[Hypothesis]]:
+    """Translate encoded sentences; arguments and result are those of `beam_search.decode`.
+
+    A source without tokens has an empty target. Log-probabilities are such that PAD and BOS have none.
+    """
+    if not 1 <= n_best <= beam:
+        raise ValueError(f"n_best must be from 1 to inference.beam, got n_best={n_best}, inference.beam={beam}.")
+    lengths = np.array([len(source) + 1 for source in sources], dtype=np.int64)  # EOS is added
+    limits = np.minimum(lengths + max_extra_length, model.longest)  # of the targets, with EOS
+    order = np.argsort(-lengths, kind="stable")
+    result: list[list[Hypothesis]] = [[]] * len(sources)
+    start = 0
+    while start < len(order):
+        count = max(1, tokens_per_batch // (int(lengths[order[start]]) + max_extra_length))
+        indices = order[start : start + count]
+        found = _search(model, [sources[index] for index in indices], limits[indices].tolist(), beam=beam)
+        for index, hypotheses in zip(indices, found, strict=True):
+            scored = [
+                Hypothesis(tokens, total / length_penalty(len(tokens) + 1, alpha).item(), total)
+                for tokens, total in hypotheses
+            ]
+            result[index] = sorted(scored, key=lambda hypothesis: -hypothesis.score)[:n_best]
+        start += len(indices)
+        progress(len(indices))
+    return result
+
+
+def _search(
+    model: Exported, sources: Sequence[np.ndarray], limits: Sequence[int], *, beam: int
+) -> list[list[tuple[list[int], float]]]:
+    """Tokens and log-probability, with EOS, of each sentence's hypotheses, none longer than its limit."""
+    read = [model.pieces[source].tolist() for source in sources]
+    room = max(1, max(limits) - 1)  # for all tokens but EOS
+    found = model.engine.translate_batch(
+        read,
+        beam_size=beam,
+        num_hypotheses=beam,
+        length_penalty=0,
+        return_scores=True,
+        max_input_length=0,
+        min_decoding_length=0,
+        max_decoding_length=room,
+    )
+    totals: list[dict[tuple[str, ...], float]] = [{} for _ in sources]
+    cut = set()
+    for row, (result, limit) in enumerate(zip(found, limits, strict=True)):
+        for tokens, total in zip(result.hypotheses, result.scores, strict=True):
+            if len(tokens) < min(limit, room):
+                totals[row][tuple(tokens)] = total
+            else:  # it goes beyond the limit, or up to it without EOS
+                cut.add((row, tuple(tokens[: limit - 1])))
+    if cut:
+        rows, targets = zip(*sorted(cut), strict=True)
+        scored = model.engine.score_batch([read[row] for row in rows], list(map(list, targets)), max_input_length=0)
+        for row, target, score in zip(rows, targets, scored, strict=True):
+            totals[row][target] = sum(score.log_probs)
+    return [[([model.ids[piece] for piece in target], total) for target, total in row.items()] for row in totals]

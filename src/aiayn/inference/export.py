@@ -1,0 +1,181 @@
+"""A finished model for other programs: CTranslate2's format, which decodes fast on CPUs, and safetensors.
+
+Both are folders that suffice alone: weights, `tokenizer.model` (SentencePiece's own file), and `aiayn.json` with the
+run's config. CTranslate2 computes the same function. Where its layout is another one, the weights are written for it:
+
+- Positions are tables: its own sinusoids have other rates, and all sines come first. So there is a greatest length,
+  that of the model's table: 1024, or `model.position.max_length`.
+- Queries, keys and values have one width. Where d_k and d_v differ, the narrower ones are filled up with zeros, which
+  add nothing to a product; the scale of the scores is written out, since it would follow from the width otherwise.
+- Biases of the logits forbid PAD and BOS, which our search never takes either; so no program that uses the folder can
+  predict them. Their probability goes to the other tokens, which our search leaves with them.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from ctranslate2.specs import TransformerSpec
+from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES, LayerSpec
+from safetensors.torch import save
+from torch import Tensor, nn
+from torch.nn import functional
+
+from aiayn.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+from aiayn.inference.checkpoint import MANIFEST, TOKENIZER, WEIGHTS, Checkpoint
+from aiayn.model.attention import MultiHeadAttention
+from aiayn.model.decoder import Decoder, DecoderLayer
+from aiayn.model.dropout import Dropout
+from aiayn.model.encoder import Encoder, EncoderLayer
+from aiayn.model.feed_forward import FeedForward
+from aiayn.model.norm import PostNorm
+from aiayn.model.position import LearnedPosition, SinusoidalPosition
+from aiayn.model.transformer import Transformer
+
+FORBIDDEN = -1e4  # a logit that no other comes near; float16 can hold it
+# Modules whose computation CTranslate2 has too, and those that hold them together.
+KNOWN = {
+    *(Transformer, Encoder, EncoderLayer, Decoder, DecoderLayer, MultiHeadAttention, FeedForward, PostNorm),
+    *(SinusoidalPosition, LearnedPosition, Dropout, nn.ModuleList, nn.Embedding, nn.Linear, nn.LayerNorm),
+}
+
+
+def write_safetensors(loaded: Checkpoint, folder: Path) -> None:
+    """Write the weights, bit for bit, and what belongs to them; `checkpoint.read` reads the folder.
+
+    Args:
+        loaded: Any model.
+        folder: Exists.
+    """
+    weights = {name: value.contiguous() for name, value in loaded.weights.items()}
+    (folder / WEIGHTS).write_bytes(save(weights))  # not by `save_file`: the file would be for its owner's eyes only
+    _write_rest(loaded, folder, {"format": "safetensors"})
+
+
+def write_ctranslate2(loaded: Checkpoint, folder: Path, *, quantization: str | None = None) -> None:
+    """Write a model of CTranslate2; `ctranslate2_decoder.load` reads the folder.
+
+    Args:
+        loaded: A model of the paper's parts.
+        folder: Exists.
+        quantization: How the weights are kept, as CTranslate2 names it: "int8", "float16", ...; None: float32.
+
+    Raises:
+        ValueError: if CTranslate2 has no such quantization, or no counterpart to a part of the model.
+    """
+    if quantization not in (None, *ACCEPTED_MODEL_TYPES):
+        raise ValueError(f"quantization must be one of {', '.join(ACCEPTED_MODEL_TYPES)} or null, got {quantization}.")
+    spec = specification(loaded.model(), loaded.tokenizer)
+    longest = len(spec.decoder.position_encodings.encodings)
+    spec.validate()
+    spec.optimize(quantization)
+    spec.save(str(folder))
+    _write_rest(loaded, folder, {"format": "ctranslate2", "longest": longest})
+
+
+def _write_rest(loaded: Checkpoint, folder: Path, facts: dict[str, Any]) -> None:
+    """Tokenizer and manifest, which marks the folder as an export."""
+    (folder / TOKENIZER).write_bytes(loaded.tokenizer.model)
+    manifest = {
+        **facts,
+        "global_step": loaded.step,
+        "tokenizer_hash": loaded.tokenizer.hash,
+        "config": loaded.config,
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+
+
+def specification(model: Transformer, tokenizer: Tokenizer) -> TransformerSpec:
+    """The model as CTranslate2 describes one, in float32; quantizing it may change the model's own weights.
+
+    Raises:
+        ValueError: if CTranslate2 has no counterpart to a part of the model.
+    """
+    if strange := {type(module).__name__ for module in model.modules() if type(module) not in KNOWN}:
+        raise ValueError(
+            f"the model has parts that CTranslate2 does not know: {', '.join(sorted(strange))}; "
+            "format=safetensors takes every model."
+        )
+    encoder: Any = model.encoder.layers
+    decoder: Any = model.decoder.layers
+    spec = TransformerSpec.from_config(len(encoder), encoder[0].self_attention.heads, pre_norm=False)
+    vocabulary = tokenizer.vocabulary
+    spec.register_source_vocabulary(vocabulary)
+    spec.register_target_vocabulary(vocabulary)
+    config = spec.config
+    config.unk_token, config.bos_token, config.eos_token = (vocabulary[token] for token in (UNK, BOS, EOS))
+    config.decoder_start_token, config.add_source_eos = config.bos_token, True
+    config.layer_norm_epsilon = encoder[0].self_attention_norm.norm.eps
+
+    # from_config has the embeddings multiplied by sqrt(d_model), the sub-layers' activation ReLU, as the paper.
+    spec.encoder.embeddings[0].weight = _plain(model.embedding.weight)
+    spec.decoder.embeddings.weight = _plain(model.embedding.weight)
+    spec.decoder.projection.weight = _plain(model.embedding.weight)
+    spec.decoder.projection.bias = torch.zeros(len(vocabulary))
+    spec.decoder.projection.bias[[PAD, BOS]] = FORBIDDEN
+    source: Any = model.source_position
+    target: Any = model.target_position
+    spec.encoder.position_encodings.encodings = _plain(source.table)
+    spec.decoder.position_encodings.encodings = _plain(target.table)
+    for found, layer in zip(spec.encoder.layer, encoder, strict=True):
+        _self_attention(found.self_attention, layer.self_attention, layer.self_attention_norm)
+        _feed_forward(found.ffn, layer.feed_forward, layer.feed_forward_norm)
+    for found, layer in zip(spec.decoder.layer, decoder, strict=True):
+        _self_attention(found.self_attention, layer.self_attention, layer.self_attention_norm)
+        _cross_attention(found.attention, layer.cross_attention, layer.cross_attention_norm)
+        _feed_forward(found.ffn, layer.feed_forward, layer.feed_forward_norm)
+    return spec
+
+
+def _plain(weight: Tensor) -> Tensor:
+    return weight.detach().float()
+
+
+def _linear(spec: LayerSpec, weight: Tensor, bias: Tensor) -> None:
+    spec.weight, spec.bias = _plain(weight), _plain(bias)
+
+
+def _norm(spec: LayerSpec, norm: PostNorm) -> None:
+    spec.gamma, spec.beta = _plain(norm.norm.weight), _plain(norm.norm.bias)
+
+
+def _feed_forward(spec: LayerSpec, feed_forward: FeedForward, norm: PostNorm) -> None:
+    _linear(spec.linear_0, feed_forward.inner.weight, feed_forward.inner.bias)
+    _linear(spec.linear_1, feed_forward.outer.weight, feed_forward.outer.bias)
+    _norm(spec.layer_norm, norm)
+
+
+def _self_attention(spec: LayerSpec, attention: MultiHeadAttention, norm: PostNorm) -> None:
+    """Two linear maps: to queries, keys and values; and from all heads."""
+    weights, biases = _projections(attention)
+    _linear(spec.linear[0], torch.cat(weights), torch.cat(biases))
+    _attention_output(spec, attention, norm)
+
+
+def _cross_attention(spec: LayerSpec, attention: MultiHeadAttention, norm: PostNorm) -> None:
+    """Three linear maps: to queries; to keys and values; and from all heads."""
+    weights, biases = _projections(attention)
+    _linear(spec.linear[0], weights[0], biases[0])
+    _linear(spec.linear[1], torch.cat(weights[1:]), torch.cat(biases[1:]))
+    _attention_output(spec, attention, norm)
+
+
+def _projections(attention: MultiHeadAttention) -> tuple[list[Tensor], list[Tensor]]:
+    """Weights `(heads * width, d_model)` and biases `(heads * width,)` of queries, keys and values."""
+    weights = attention.projection.weight.split(attention.widths)
+    biases = attention.projection.bias.split(attention.widths)
+    return [_widened(part, attention) for part in weights], [_widened(part, attention) for part in biases]
+
+
+def _widened(rows: Tensor, attention: MultiHeadAttention) -> Tensor:
+    """Fill up each head's rows of `rows` `(heads * d_k or d_v, ...)` with zeros to the wider of d_k and d_v."""
+    heads = rows.unflatten(0, (attention.heads, -1)).movedim(1, -1)  # (heads, ..., d_k or d_v)
+    width = max(attention.widths) // attention.heads
+    return functional.pad(heads, (0, width - heads.size(-1))).movedim(-1, 1).flatten(0, 1)
+
+
+def _attention_output(spec: LayerSpec, attention: MultiHeadAttention, norm: PostNorm) -> None:
+    _linear(spec.linear[-1], _widened(attention.output.weight.T, attention).T, attention.output.bias)
+    spec.queries_scale = (attention.widths[0] // attention.heads) ** -0.5
+    _norm(spec.layer_norm, norm)

@@ -1,0 +1,293 @@
+"""An exported model computes what ours does, and nothing but a whole export is read."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from aiayn.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from aiayn.inference import beam_search, checkpoint, ctranslate2_decoder
+from aiayn.inference.beam_search import Hypothesis
+from aiayn.inference.checkpoint import Checkpoint
+from aiayn.inference.export import FORBIDDEN, write_ctranslate2, write_safetensors
+from aiayn.inference.translation import load
+
+INFERENCE = {"beam": 3, "alpha": 0.6, "max_extra_length": 7, "tokens_per_batch": 61, "max_source_length": None}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train(["one two three four five", "eins zwei drei vier"], vocab_size=31)
+
+
+def part(name: str, **sizes: Any) -> dict[str, Any]:
+    return {"_target_": f"aiayn.model.{name}", "_partial_": True, **sizes}
+
+
+@pytest.fixture
+def model_of(tokenizer: Tokenizer) -> Callable[..., Checkpoint]:
+    """A checkpoint with random weights, far from uniform, of distinct sizes."""
+
+    def model_of(
+        *, seed: int = 1, d_k: int = 11, d_v: int = 11, position: str = "Sinusoidal", **extra: Any
+    ) -> Checkpoint:
+        torch.manual_seed(seed)
+        width = {"d_model": 22}
+        config = {
+            **width,
+            "layers": 2,
+            "dropout": 0.1,
+            "attention": part("attention.MultiHeadAttention", **width, heads=2, d_k=d_k, d_v=d_v),
+            "feed_forward": part("feed_forward.FeedForward", **width, d_ff=31),
+            "norm": part("norm.PostNorm", **width, dropout=0.1),
+            "position": part(f"position.{position}Position", **width, **extra),
+        }
+        model = checkpoint.build_model(config, vocab_size=tokenizer.vocab_size)
+        torch.nn.init.normal_(model.embedding.weight, std=0.5)
+        for parameter in model.parameters():
+            if parameter.dim() == 1:  # biases and gains, which begin at 0 or 1
+                torch.nn.init.normal_(parameter, mean=0.5)
+        return Checkpoint(model.state_dict(), {"model": config, "inference": INFERENCE}, tokenizer, 17)
+
+    return model_of
+
+
+def exported(loaded: Checkpoint, folder: Path, **options: Any) -> ctranslate2_decoder.Exported:
+    folder.mkdir()
+    write_ctranslate2(loaded, folder, **options)
+    return ctranslate2_decoder.load(folder)
+
+
+def sources(count: int, vocab_size: int, longest: int = 13) -> list[np.ndarray]:
+    generator = np.random.default_rng(1)
+    return [generator.integers(4, vocab_size, generator.integers(1, longest)) for _ in range(count)]
+
+
+def ours(loaded: Checkpoint, read: list[np.ndarray], **settings: Any) -> list[list[Hypothesis]]:
+    """Our own search, with the logits that an export has: without them PAD and BOS keep their probability."""
+    model = loaded.model()
+    project = model.project
+
+    def without_special(features: torch.Tensor) -> torch.Tensor:
+        logits = project(features)
+        logits[..., [PAD, BOS]] += FORBIDDEN
+        return logits
+
+    model.project = without_special  # type: ignore[method-assign]
+    return beam_search.decode(model, read, **settings)
+
+
+KINDS = [
+    {"position": "Sinusoidal"},
+    {"position": "Learned", "max_length": 64},
+    {"position": "Learned", "max_length": 14},  # shorter than source + max_extra_length
+    {"d_k": 3},
+    {"d_v": 5, "position": "Learned"},
+    {"d_k": 13, "d_v": 17},
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("max_extra_length", [0, 7])
+def test_greedy_search_gives_our_tokens(
+    model_of: Callable[..., Checkpoint], tmp_path: Path, kind: dict[str, Any], max_extra_length: int
+) -> None:
+    settings = {"beam": 1, "max_extra_length": max_extra_length, "tokens_per_batch": 223}
+    lengths = set()
+    for seed in range(2):
+        loaded = model_of(seed=seed, **kind)
+        read = sources(23, loaded.tokenizer.vocab_size)
+        found = ctranslate2_decoder.decode(exported(loaded, tmp_path / str(seed)), read, **settings)
+        plain = beam_search.decode(loaded.model(), read, **settings)
+        assert [hypotheses[0].tokens for hypotheses in found] == [hypotheses[0].tokens for hypotheses in plain]
+        for mine, theirs in zip(ours(loaded, read, **settings), found, strict=True):
+            assert theirs[0].log_probability == pytest.approx(mine[0].log_probability, abs=1e-3)
+            assert theirs[0].score == pytest.approx(mine[0].score, abs=1e-3)
+            lengths.add(len(mine[0].tokens))
+    assert len(lengths) > 3  # not all are alike
+
+
+def test_a_wide_beam_finds_our_best(model_of: Callable[..., Checkpoint], tmp_path: Path) -> None:
+    loaded = model_of(seed=2)
+    settings = {"beam": 13, "alpha": 0.6, "max_extra_length": 7, "n_best": 3}
+    read = sources(23, loaded.tokenizer.vocab_size)
+    found = ctranslate2_decoder.decode(exported(loaded, tmp_path / "a"), read, **settings)
+    same = 0
+    for mine, theirs in zip(ours(loaded, read, **settings), found, strict=True):
+        assert 1 <= len(theirs) <= 3
+        assert [h.score for h in theirs] == sorted((h.score for h in theirs), reverse=True)
+        assert len({tuple(hypothesis.tokens) for hypothesis in theirs}) == len(theirs)
+        same += theirs[0].tokens == mine[0].tokens
+        if theirs[0].tokens == mine[0].tokens:
+            assert theirs[0].score == pytest.approx(mine[0].score, abs=1e-3)
+    assert same >= 20
+
+
+def test_no_hypothesis_is_longer_than_its_limit(model_of: Callable[..., Checkpoint], tmp_path: Path) -> None:
+    loaded = model_of(seed=1)
+    read = sources(23, loaded.tokenizer.vocab_size)
+    found = ctranslate2_decoder.decode(
+        exported(loaded, tmp_path / "a"), read, beam=3, max_extra_length=1, tokens_per_batch=997, n_best=3
+    )
+    spare = [len(source) + 1 - len(h.tokens) for source, row in zip(read, found, strict=True) for h in row]
+    assert min(spare) == 0  # and some would have been
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_target_may_be_empty(model_of: Callable[..., Checkpoint], tmp_path: Path, beam: int) -> None:
+    loaded = model_of()
+    last = "decoder.layers.1.feed_forward_norm.norm"
+    loaded.weights[f"{last}.weight"].zero_()  # so that every token has the same logits
+    loaded.weights["embedding.weight"][EOS] = loaded.weights[f"{last}.bias"]
+    found = ctranslate2_decoder.decode(exported(loaded, tmp_path / "a"), [np.array([5, 7])], beam=beam)
+    assert found[0][0].tokens == []
+    assert found[0][0].score == pytest.approx(ours(loaded, [np.array([5, 7])], beam=beam)[0][0].score, abs=1e-3)
+
+
+def test_a_source_without_tokens_has_an_empty_target(model_of: Callable[..., Checkpoint], tmp_path: Path) -> None:
+    model = exported(model_of(), tmp_path / "a")
+    empty, other = ctranslate2_decoder.decode(model, [np.array([], dtype=int), np.array([5])], beam=1)
+    assert empty[0].tokens == []
+    assert len(other) == 1
+    assert ctranslate2_decoder.decode(model, [], beam=1) == []
+
+
+@pytest.mark.parametrize("quantization", ["int8", "float16", "bfloat16", "int16"])
+def test_quantized_weights_are_smaller_and_translate(
+    model_of: Callable[..., Checkpoint], tmp_path: Path, quantization: str
+) -> None:
+    loaded = model_of(d_k=3)
+    kept = {name: value.clone() for name, value in loaded.weights.items()}
+    read = sources(23, loaded.tokenizer.vocab_size)
+    exported(loaded, tmp_path / "float32")
+    found = ctranslate2_decoder.decode(exported(loaded, tmp_path / "a", quantization=quantization), read, beam=1)
+    plain = beam_search.decode(loaded.model(), read, beam=1)
+    assert sum(a[0].tokens == b[0].tokens for a, b in zip(found, plain, strict=True)) > 7
+    assert all(torch.equal(value, loaded.weights[name]) for name, value in kept.items())
+    sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("a", "float32")]
+    assert sizes[0] < sizes[1]
+
+
+def test_the_folder_alone_translates(model_of: Callable[..., Checkpoint], tmp_path: Path) -> None:
+    loaded = model_of(position="Learned", max_length=17)
+    exported(loaded, tmp_path / "a")
+    translator = load(tmp_path / "a", backend="ctranslate2", beam=1)
+    assert (translator.alpha, translator.max_source_length) == (0.6, 16)  # the run's, the model's
+    found = translator.n_best(["one two", "", "zwei drei vier"], 1)
+    assert [row[0].text for row in found][1] == ""
+    plain = beam_search.decode(loaded.model(), loaded.tokenizer.encode(["one two"]), beam=1, max_extra_length=7)
+    assert found[0][0].tokens == plain[0][0].tokens
+    with pytest.raises(ValueError, match=r"n_best must be from 1 to inference\.beam, got n_best=2, inference\.beam=1"):
+        translator.n_best(["one"], 2)
+
+
+def test_a_part_that_ctranslate2_does_not_know_is_named(
+    model_of: Callable[..., Checkpoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from aiayn.model import norm
+
+    class OtherNorm(norm.PostNorm):
+        pass
+
+    OtherNorm.__module__ = norm.__name__
+    monkeypatch.setattr(norm, "OtherNorm", OtherNorm, raising=False)
+    loaded = model_of()
+    loaded.config["model"]["norm"]["_target_"] = "aiayn.model.norm.OtherNorm"
+    with pytest.raises(ValueError, match="does not know: OtherNorm; format=safetensors"):
+        write_ctranslate2(loaded, tmp_path)
+    with pytest.raises(ValueError, match=r"quantization must be one of int8, .* got int4"):
+        write_ctranslate2(loaded, tmp_path, quantization="int4")
+    assert not list(tmp_path.iterdir())
+
+
+def test_safetensors_give_back_every_bit(model_of: Callable[..., Checkpoint], tmp_path: Path) -> None:
+    loaded = model_of(d_k=3, position="Learned", max_length=29)
+    loaded.weights["embedding.weight"][3, 5] = -0.0
+    write_safetensors(loaded, tmp_path)
+    found = checkpoint.read(tmp_path)
+    assert (found.step, found.config, found.tokenizer.hash) == (17, loaded.config, loaded.tokenizer.hash)
+    assert set(found.weights) == set(loaded.weights)
+    for name, value in loaded.weights.items():
+        assert found.weights[name].numpy().tobytes() == value.numpy().tobytes()
+    assert load(tmp_path, accelerator="cpu").translate(["one"])
+
+
+def damaged(folder: Path, name: str, change: Callable[[bytes], bytes] | None) -> None:
+    if change is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_bytes(change((folder / name).read_bytes()))
+
+
+def with_entry(**entries: Any) -> Callable[[bytes], bytes]:
+    return lambda content: json.dumps({**json.loads(content), **entries}).encode()
+
+
+DAMAGE = [
+    ("aiayn.json", lambda content: content[:99], "not a whole folder"),
+    ("aiayn.json", lambda content: b"[1]", "was not written by aiayn"),
+    ("aiayn.json", with_entry(global_step="x"), "holds no global_step"),
+    ("aiayn.json", with_entry(config={}), "holds no model"),
+    ("aiayn.json", with_entry(tokenizer_hash="0"), "does not have the stored hash"),
+    ("aiayn.json", with_entry(format="onnx"), "format=onnx, and"),
+    ("tokenizer.model", None, r"not a whole folder.*tokenizer\.model"),
+    ("tokenizer.model", lambda content: b"", "not a whole folder"),
+    ("tokenizer.model", lambda content: content[:17], "not a SentencePiece model"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        *DAMAGE,
+        ("model.safetensors", lambda c: c[:-7], "cannot be read"),
+        ("model.safetensors", None, "cannot be read"),
+        ("model.safetensors", lambda c: b"\x80pickle", "cannot be read"),
+    ],
+)
+def test_a_damaged_folder_of_safetensors_is_refused(
+    model_of: Callable[..., Checkpoint], tmp_path: Path, name: str, change: Any, words: str
+) -> None:
+    write_safetensors(model_of(), tmp_path)
+    damaged(tmp_path, name, change)
+    with pytest.raises(ValueError, match=words):
+        checkpoint.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        *DAMAGE,
+        ("model.bin", lambda c: c[:-7], "by CTranslate2"),
+        ("model.bin", None, "by CTranslate2"),
+        ("shared_vocabulary.json", None, "by CTranslate2"),
+        ("aiayn.json", with_entry(longest=None), "holds no longest"),
+    ],
+)
+def test_a_damaged_folder_of_ctranslate2_is_refused(
+    model_of: Callable[..., Checkpoint], tmp_path: Path, name: str, change: Any, words: str
+) -> None:
+    write_ctranslate2(model_of(), tmp_path)
+    damaged(tmp_path, name, change)
+    with pytest.raises(ValueError, match=words):
+        ctranslate2_decoder.load(tmp_path)
+
+
+def test_each_format_is_for_its_reader(model_of: Callable[..., Checkpoint], tmp_path: Path) -> None:
+    for name, write in (("a", write_ctranslate2), ("b", write_safetensors)):
+        (tmp_path / name).mkdir()
+        write(model_of(), tmp_path / name)
+    with pytest.raises(ValueError, match="format=ctranslate2, and safetensors is needed"):
+        checkpoint.read(tmp_path / "a")
+    with pytest.raises(ValueError, match="format=safetensors, and ctranslate2 is needed"):
+        load(tmp_path / "b", backend="ctranslate2")
+    with pytest.raises(ValueError, match="one exported folder, got 2"):
+        load(tmp_path / "a", tmp_path / "a", backend="ctranslate2")
+    with pytest.raises(ValueError, match="backend must be torch or ctranslate2, got onnx"):
+        load(tmp_path / "a", backend="onnx")
+    with pytest.raises(ValueError, match="not a whole folder"):
+        load(tmp_path, backend="ctranslate2")
