@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from aiayn.data.parallel_text import multi30k
-from aiayn.evaluation.bleu import sacre_bleu
+from aiayn.evaluation.metric import sacre_bleu
 from aiayn.inference import beam_search, checkpoint, ctranslate2_decoder, export
 from aiayn.inference.translation import Decode
 

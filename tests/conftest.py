@@ -3,14 +3,15 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig, OmegaConf
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from aiayn import schema
 
@@ -41,6 +42,7 @@ SMALL = [  # seconds on one core
 
 schema.register()
 CommandLine = Callable[..., subprocess.CompletedProcess[str]]
+Told = Callable[..., DictConfig]
 
 
 def environment() -> dict[str, str]:
@@ -60,6 +62,50 @@ def composed(*overrides: str) -> DictConfig:
         cfg = compose("config", overrides=list(overrides))
     OmegaConf.resolve(cfg)
     return cfg
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    """The config of a command line, resolved, with Hydra in this process as if it had been started by that line."""
+
+    def told(*overrides: str) -> DictConfig:
+        with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+            cfg = compose("config", overrides=list(overrides), return_hydra_config=True)
+        HydraConfig.instance().set_config(cfg)
+        with open_dict(cfg):
+            del cfg["hydra"]
+        OmegaConf.resolve(cfg)
+        return cfg
+
+    yield told
+    HydraConfig.instance().cfg = None
+
+
+def write_checkpoint(path: Path, *overrides: str, words: Sequence[str], seed: int = 1, step: int = 1) -> Path:
+    """Write a checkpoint of the composed config with random weights, far from uniform.
+
+    Args:
+        path: Of the file.
+        overrides: Of the command line of its run.
+        words: The tokenizer's; most become pieces of their own.
+        seed: Of the weights.
+        step: Optimizer steps that are said to be behind it.
+    """
+    import torch
+
+    from aiayn.data.tokenizer import Tokenizer
+    from aiayn.inference import checkpoint
+
+    config = OmegaConf.to_container(composed(*overrides))
+    text = [f"{word} {word}s" for word in words]
+    tokenizer = Tokenizer.train(text, vocab_size=len(set("".join(text))) + len(words) + 9)
+    torch.manual_seed(seed)
+    model = checkpoint.build_model(config["model"], vocab_size=tokenizer.vocab_size)  # type: ignore[index]
+    torch.nn.init.normal_(model.embedding.weight, std=0.5)
+    state = {f"model.{name}": value for name, value in model.state_dict().items()}
+    content = {**checkpoint.contents(config, tokenizer), "state_dict": state, "global_step": step}  # type: ignore[arg-type]
+    checkpoint.write(path, content)
+    return path
 
 
 @pytest.fixture(scope="session")

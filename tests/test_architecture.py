@@ -45,9 +45,8 @@ SLOW_TO_IMPORT = {"torch", "lightning", "torchmetrics"}
 # Needed before a task has started, or in processes that only handle text.
 WITHOUT_TORCH = [
     *("run", "aiayn.schema", "aiayn.tasks.plan", "aiayn.tasks.report", "aiayn.tasks.status", "aiayn.tasks.dashboard"),
-    *(f"aiayn.evaluation.{name}" for name in ("bleu", "significance", "comparison", "cost", "estimate")),
     "aiayn.applications.score",
-    *(f"aiayn.evaluation.{name}" for name in ("bleu", "significance", "cost", "estimate")),
+    *(module_name(path) for path in MODULES if path.parent.name == "evaluation"),
     *(module_name(path) for path in MODULES if path.parent.name in ("report", "aiayn_launcher")),
     "aiayn.analysis.figures",
     *(f"aiayn.data.{name}" for name in ("parallel_text", "numbers", "cleaning", "tokenizer", "corpus")),

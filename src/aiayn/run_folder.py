@@ -62,9 +62,7 @@ class RunFolder:
         """Refuse to go on with another experiment in this folder."""
         mine, theirs = identity(self.config), identity(config)
         # A switch that is off says what a config says that is older than the switch.
-        changed = [
-            key for key in sorted(mine.keys() | theirs.keys()) if (mine.get(key) or None) != (theirs.get(key) or None)
-        ]
+        changed = [key for key in sorted(mine.keys() | theirs.keys()) if mine.get(key, False) != theirs.get(key, False)]
         if changed:
             key = changed[0]
             raise ValueError(

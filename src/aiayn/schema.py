@@ -105,7 +105,6 @@ class InferenceConfig:
     alpha: float = MISSING
     max_extra_length: int = MISSING
     tokens_per_batch: int = MISSING
-    max_source_length: int | None = None  # longer sources, in tokens, are translated in pieces; null: never
 
 
 @dataclass
@@ -151,7 +150,6 @@ RANGES: dict[str, tuple[float, float]] = {
     "inference.alpha": (0, inf),
     "inference.max_extra_length": (0, inf),
     "inference.tokens_per_batch": (1, inf),
-    "inference.max_source_length": (1, inf),
 }
 
 

@@ -10,7 +10,7 @@ from aiayn.analysis import heads
 from aiayn.analysis.heads import losses, masked, measures
 from aiayn.analysis.weights import Weights, weights
 from aiayn.data.tokenizer import BOS, EOS, Tokenizer
-from aiayn.evaluation.bleu import sacre_bleu
+from aiayn.evaluation.metric import sacre_bleu
 from aiayn.inference.translation import translator
 from aiayn.model.attention import MultiHeadAttention, scaled_dot_product_attention
 

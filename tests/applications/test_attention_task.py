@@ -77,7 +77,7 @@ def test_without_a_target_it_is_the_models_own_translation(task, file, capsys):
         ("sentence='  '", "sentence must have 1 to 100 tokens, got 0"),
         (f"sentence='{'man ' * 101}'", r"sentence must have 1 to 100 tokens, got \d{3}"),
         ("target=''", "target must have 1 to 100 tokens, got 0"),
-        ("checkpoint=[a.ckpt,b.ckpt]", "looks into one model, got 2 checkpoints"),
+        ("checkpoint=[a.ckpt,b.ckpt]", "must name one model here, got 2"),
         ("checkpoint=/nowhere.ckpt", "/nowhere.ckpt does not exist"),
     ],
 )

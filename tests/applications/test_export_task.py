@@ -1,55 +1,52 @@
 """task=export writes a whole folder or none, and task=translate and the rest read it."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import composed
+from conftest import Told, composed, write_checkpoint
 
 from aiayn.applications.export import export_model
 from aiayn.applications.translate import translate
-from aiayn.data.tokenizer import Tokenizer
 from aiayn.inference import checkpoint, export
 
 SIZES = ["model.layers=1", "model.d_model=22", "model.d_ff=31", "model.heads=2"]
+Translating = Callable[..., list[str]]
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of a model with random weights."""
-    tokenizer = Tokenizer.train(["one two three four five", "eins zwei drei vier"], vocab_size=31)
-    config: Any = {key: dict(composed(*SIZES)[key]) for key in ("model", "inference")}
-    config["model"] = {key: dict(value) if hasattr(value, "keys") else value for key, value in config["model"].items()}
-    torch.manual_seed(1)
-    model = checkpoint.build_model(config["model"], vocab_size=tokenizer.vocab_size)
-    torch.nn.init.normal_(model.embedding.weight, std=0.5)
-    weights = {f"model.{name}": value for name, value in model.state_dict().items()}
-    path = tmp_path_factory.mktemp("saved") / "a.ckpt"
-    checkpoint.write(path, {**checkpoint.contents(config, tokenizer), "state_dict": weights, "global_step": 17})
-    return path
+    words = ("one", "two", "three", "four", "five", "eins", "zwei", "drei", "vier")
+    return write_checkpoint(tmp_path_factory.mktemp("saved") / "a.ckpt", *SIZES, words=words, step=17)
 
 
 def exporting(checkpoint: Any, output: Path, *overrides: str) -> None:
     export_model(composed("task=export", f"checkpoint={checkpoint}", f"output={output}", *overrides))
 
 
-def translating(folder: Path, checkpoint: Path, *overrides: str) -> list[str]:
-    (folder / "in.txt").write_text("one two\n\nfive drei vier\n")
-    paths = [f"checkpoint={checkpoint}", f"input={folder}/in.txt", f"output={folder}/out.txt"]
-    translate(composed("task=translate", *paths, "trainer=cpu", *overrides))
-    return (folder / "out.txt").read_text().split("\n")
+@pytest.fixture
+def translating(told: Told, tmp_path: Path) -> Translating:
+    def translating(checkpoint: Path, *overrides: str) -> list[str]:
+        (tmp_path / "in.txt").write_text("one two\n\nfive drei vier\n")
+        paths = [f"checkpoint={checkpoint}", f"input={tmp_path}/in.txt", f"output={tmp_path}/out.txt"]
+        translate(told("task=translate", *paths, "trainer=cpu", *overrides))
+        return (tmp_path / "out.txt").read_text().split("\n")
+
+    return translating
 
 
-def test_an_exported_model_translates_as_before(saved: Path, tmp_path: Path) -> None:
+def test_an_exported_model_translates_as_before(translating: Translating, saved: Path, tmp_path: Path) -> None:
     exporting(saved, tmp_path / "new" / "ct2")
     exporting(saved, tmp_path / "st", "format=safetensors")
-    plain = translating(tmp_path, saved, "inference.beam=1")
+    plain = translating(saved, "inference.beam=1")
     assert plain[1] == ""
     assert len(set(plain)) == 3
-    assert translating(tmp_path, tmp_path / "new" / "ct2", "inference.beam=1", "backend=ctranslate2") == plain
-    assert translating(tmp_path, tmp_path / "st", "inference.beam=1") == plain
-    lines = translating(tmp_path, tmp_path / "new" / "ct2", "backend=ctranslate2", "n_best=2", "inference.beam=3")
+    assert translating(tmp_path / "new" / "ct2", "inference.beam=1", "backend=ctranslate2") == plain
+    assert translating(tmp_path / "st", "inference.beam=1") == plain
+    lines = translating(tmp_path / "new" / "ct2", "backend=ctranslate2", "n_best=2", "inference.beam=3")
     assert [line[:5] for line in lines if line] == ["0 |||", "0 |||", "1 |||", "2 |||", "2 |||"]
 
 
@@ -70,7 +67,7 @@ def test_an_exported_folder_can_be_averaged_and_exported_again(saved: Path, tmp_
         (["format=onnx"], "format must be ctranslate2 or safetensors, got onnx"),
         (["format=safetensors", "quantization=int8"], "quantization=int8 is for format=ctranslate2"),
         (["quantization=int4"], "quantization must be one of .* got int4"),
-        (["checkpoint=[a,b]"], "one model to export, got 2"),
+        (["checkpoint=[a,b]"], "must name one model here, got 2"),
         (["checkpoint=/nowhere.ckpt"], r"/nowhere\.ckpt does not exist"),
     ],
 )
@@ -101,10 +98,10 @@ def test_a_failed_export_leaves_nothing(saved: Path, tmp_path: Path, monkeypatch
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_without_a_manifest_is_no_checkpoint(saved: Path, tmp_path: Path) -> None:
+def test_a_folder_without_a_manifest_is_no_checkpoint(translating: Translating, saved: Path, tmp_path: Path) -> None:
     exporting(saved, tmp_path / "a", "format=safetensors")
     (tmp_path / "a" / "aiayn.json").unlink()
     with pytest.raises(ValueError, match=r"without checkpoints/averaged\.ckpt"):
-        translating(tmp_path, tmp_path / "a")
+        translating(tmp_path / "a")
     with pytest.raises(ValueError, match=r"without checkpoints/averaged\.ckpt"):
-        translating(tmp_path, tmp_path / "a", "backend=ctranslate2")
+        translating(tmp_path / "a", "backend=ctranslate2")

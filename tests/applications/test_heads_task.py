@@ -2,53 +2,21 @@
 
 import csv
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from conftest import ROOT, SMALL
-from hydra import compose, initialize_config_dir
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf, open_dict
+from conftest import SMALL, Told, write_checkpoint
 
 from aiayn.applications.heads import cells, heads, notes
-from aiayn.data.tokenizer import Tokenizer
-from aiayn.inference import checkpoint
-
-Composed = Callable[..., DictConfig]
 
 
 @pytest.fixture
-def told() -> Iterator[Composed]:
-    """The config of a command line, resolved, with Hydra in this process as if it had been started by that line."""
-
-    def told(*overrides: str) -> DictConfig:
-        with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-            cfg = compose("config", overrides=list(overrides), return_hydra_config=True)
-        HydraConfig.instance().set_config(cfg)
-        with open_dict(cfg):
-            del cfg["hydra"]
-        OmegaConf.resolve(cfg)
-        return cfg
-
-    yield told
-    HydraConfig.instance().cfg = None
-
-
-@pytest.fixture
-def run(told: Composed, tmp_path: Path) -> Path:
+def run(tmp_path: Path) -> Path:
     """A run's folder with an averaged checkpoint of random weights, of the embedded corpus."""
     folder = tmp_path / "runs" / "random"
-    config: Any = OmegaConf.to_container(told(*SMALL, f"run_dir={folder}"))
-    tokenizer = Tokenizer.train(["twenty-three pounds", "dreiundzwanzig Pfund"] * 3, vocab_size=40)
-    torch.manual_seed(1)
-    model = checkpoint.build_model(config["model"], vocab_size=tokenizer.vocab_size)
-    state = {f"model.{name}": value for name, value in model.state_dict().items()}
-    content = {**checkpoint.contents(config, tokenizer), "state_dict": state, "global_step": 24}
-    checkpoint.write(folder / "checkpoints" / "averaged.ckpt", content)
+    words = ("twenty", "three", "pounds", "drei", "Pfund")
+    write_checkpoint(folder / "checkpoints" / "averaged.ckpt", *SMALL, f"run_dir={folder}", words=words, step=24)
     return folder
 
 
@@ -57,7 +25,7 @@ def task(run: Path | str, *overrides: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_run_gets_a_table_and_a_picture(run: Path, told: Composed, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_gets_a_table_and_a_picture(run: Path, told: Told, capsys: pytest.CaptureFixture[str]) -> None:
     heads(told(*task(run, "sentences=2")))
     assert {path.name for path in (run / "heads").iterdir()} == {f"heads.{end}" for end in ("csv", "json", "md", "png")}
     found = json.loads((run / "heads" / "heads.json").read_text())
@@ -79,7 +47,7 @@ def test_a_run_gets_a_table_and_a_picture(run: Path, told: Composed, capsys: pyt
 
 
 @pytest.mark.slow
-def test_a_checkpoint_another_split_and_another_folder(run: Path, told: Composed, tmp_path: Path) -> None:
+def test_a_checkpoint_another_split_and_another_folder(run: Path, told: Told, tmp_path: Path) -> None:
     file = run / "checkpoints" / "averaged.ckpt"
     heads(told(*task(file, "data.split=test", "sentences=3", f"output={tmp_path}/there")))
     found = json.loads((tmp_path / "there" / "heads.json").read_text())
@@ -93,16 +61,16 @@ def test_a_checkpoint_another_split_and_another_folder(run: Path, told: Composed
         (["sentences=0"], "sentences must be at least 1, or null for all, got 0"),
         (["data.split=valid"], "data.split=valid is not in numbers_ende; it has train, dev, test"),
         (["data.corpus.dev=7"], "data.corpus.dev is set, but not for which data"),
-        (["inference.max_source_length=0"], "inference.max_source_length must be at least 1, got 0"),
+        (["inference.beam=0"], "inference.beam must be at least 1, got 0"),
     ],
 )
-def test_bad_values_are_refused(run: Path, told: Composed, overrides: list[str], message: str) -> None:
+def test_bad_values_are_refused(run: Path, told: Told, overrides: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         heads(told(*task(run, *overrides)))
     assert not (run / "heads").exists()
 
 
-def test_what_is_no_run_is_refused(run: Path, told: Composed, tmp_path: Path) -> None:
+def test_what_is_no_run_is_refused(run: Path, told: Told, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="nowhere does not exist"):
         heads(told(*task(tmp_path / "nowhere")))
     (run / "checkpoints" / "averaged.ckpt").unlink()
@@ -135,7 +103,7 @@ def test_the_notes_name_the_heads_that_matter_most_first() -> None:
 
 @pytest.mark.slow
 def test_wandb_gets_both_in_the_runs_own_run(
-    run: Path, told: Composed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wandb = pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_SILENT", "true")

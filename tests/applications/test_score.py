@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT, CommandLine, composed
 
 from aiayn.applications.score import score
-from aiayn.evaluation.bleu import Score
+from aiayn.evaluation.metric import Score
 
 HYPOTHESES = "the cat sat on the mat\na well-known horse ran fast\n\n"
 REFERENCES = "the cat sat on a mat\na well-known horse ran slowly\nnothing\n"
@@ -91,7 +91,7 @@ def test_a_metric_that_lacks_something_says_so_before_the_others_have_worked(
         seen.append(len(hypotheses))
         return Score("TER", 0.0, "")
 
-    monkeypatch.setattr("aiayn.evaluation.bleu.ter", slow)
+    monkeypatch.setattr("aiayn.evaluation.metric.ter", slow)
     with pytest.raises(ValueError, match="language is not set"):
         scored(files, "metrics=[ter,bleu_paper]", references=str(files["references"]))
     assert seen == [1]

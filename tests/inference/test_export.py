@@ -16,7 +16,7 @@ from aiayn.inference.checkpoint import Checkpoint
 from aiayn.inference.export import FORBIDDEN, write_ctranslate2, write_safetensors
 from aiayn.inference.translation import load
 
-INFERENCE = {"beam": 3, "alpha": 0.6, "max_extra_length": 7, "tokens_per_batch": 61, "max_source_length": None}
+INFERENCE = {"beam": 3, "alpha": 0.6, "max_extra_length": 7, "tokens_per_batch": 61}
 
 
 @pytest.fixture(scope="module")
@@ -284,10 +284,21 @@ def test_each_format_is_for_its_reader(model_of: Callable[..., Checkpoint], tmp_
     with pytest.raises(ValueError, match="format=ctranslate2, and safetensors is needed"):
         checkpoint.read(tmp_path / "a")
     with pytest.raises(ValueError, match="format=safetensors, and ctranslate2 is needed"):
-        load(tmp_path / "b", backend="ctranslate2")
-    with pytest.raises(ValueError, match="one exported folder, got 2"):
+        ctranslate2_decoder.load(tmp_path / "b")
+    with pytest.raises(ValueError, match="one checkpoint, got 2"):
         load(tmp_path / "a", tmp_path / "a", backend="ctranslate2")
     with pytest.raises(ValueError, match="backend must be torch or ctranslate2, got onnx"):
         load(tmp_path / "a", backend="onnx")
-    with pytest.raises(ValueError, match="not a whole folder"):
+    with pytest.raises(ValueError, match="a folder without"):
         load(tmp_path, backend="ctranslate2")
+
+
+def test_a_backend_is_found_or_made(model_of: Callable[..., Checkpoint], tmp_path: Path) -> None:
+    for name, write in (("a", write_ctranslate2), ("b", write_safetensors)):
+        (tmp_path / name).mkdir()
+        write(model_of(), tmp_path / name)
+    paths = {None: ("a", "b"), "ctranslate2": ("a", "b")}
+    found = [load(tmp_path / path, backend=backend, beam=1) for backend in paths for path in paths[backend]]
+    texts = [searcher.translate(["one two", "three"]) for searcher in found]
+    assert texts == [texts[0]] * 4
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]

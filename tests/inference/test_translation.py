@@ -54,7 +54,7 @@ def test_a_long_source_is_translated_in_pieces(tokenizer: Tokenizer, caplog: pyt
     with caplog.at_level(logging.WARNING):
         found = Translator(tokenizer, counting, alpha=1.0, max_source_length=3).n_best(["a", line], 2)
     assert pieces == [1, 3, 3, 3, 2]
-    assert "a sentence of 11 tokens is translated in 4 pieces (inference.max_source_length=3)" in caplog.text
+    assert "1 of 2 sentences have more than 3 tokens and are translated in pieces" in caplog.text
     best, second = found[1]
     assert best.text == line
     assert best.log_probability == -8

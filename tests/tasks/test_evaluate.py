@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from aiayn.evaluation.bleu import chrf, paper_bleu, sacre_bleu
+from aiayn.evaluation.metric import chrf, paper_bleu, sacre_bleu
 from aiayn.tasks.evaluate import panel
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from aiayn.analysis.weights import weights
-from aiayn.evaluation.bleu import Score, sacre_bleu
+from aiayn.evaluation.metric import Score, sacre_bleu
 from aiayn.evaluation.significance import bleu, holm, p_value, resampled_sums, statistics
 from aiayn.inference.scoring import batches
 from aiayn.inference.translation import Translator

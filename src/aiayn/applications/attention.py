@@ -13,7 +13,7 @@ from aiayn.data.tokenizer import Tokenizer
 from aiayn.files import write_text
 from aiayn.inference import checkpoint
 from aiayn.inference.translation import translator
-from aiayn.tasks.evaluate import checkpoint_files
+from aiayn.tasks.inputs import checkpoint_file, evaluated_inference
 
 LONGEST = 100  # tokens: more can be neither drawn nor read
 KINDS = {  # their names in pictures, and which sides query and key are of
@@ -29,10 +29,7 @@ def attention(cfg: DictConfig) -> None:
     Raises:
         ValueError: if there are several checkpoints, a text is empty or too long, or a layer or head is not there.
     """
-    files = checkpoint_files(cfg.checkpoint)
-    if len(files) != 1:
-        raise ValueError(f"task=attention looks into one model, got {len(files)} checkpoints; give one.")
-    loaded = checkpoint.read(files[0])
+    loaded = checkpoint.read(checkpoint_file(cfg.checkpoint))
     tokenizer, sizes = loaded.tokenizer, loaded.config["model"]
     layers = numbers("layers", cfg.layers, sizes["layers"])
     heads = numbers("heads", cfg.heads, sizes["heads"])
@@ -40,7 +37,8 @@ def attention(cfg: DictConfig) -> None:
     source = encoded(tokenizer, "sentence", sentence)
     model = loaded.model(cfg.trainer.accelerator)
     if cfg.target is None:
-        target = translator(model, tokenizer, **cfg.inference).n_best([sentence], 1)[0][0].tokens
+        searcher = translator(model, tokenizer, **evaluated_inference(cfg, loaded.config))
+        target = searcher.n_best([sentence], 1)[0][0].tokens
     else:
         target = encoded(tokenizer, "target", str(cfg.target))
     data = shown(model, tokenizer, source, target)

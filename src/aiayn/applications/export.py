@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 
 from aiayn.files import whole_folder
 from aiayn.inference import checkpoint, export
-from aiayn.tasks.evaluate import checkpoint_files
+from aiayn.tasks.inputs import checkpoint_file
 
 log = logging.getLogger(__name__)
 
@@ -22,12 +22,10 @@ def export_model(cfg: DictConfig) -> None:
         raise ValueError(f"format must be ctranslate2 or safetensors, got {cfg.format}.")
     if cfg.format == "safetensors" and cfg.quantization is not None:
         raise ValueError(f"quantization={cfg.quantization} is for format=ctranslate2; safetensors keeps the weights.")
-    files = checkpoint_files(cfg.checkpoint)
-    if len(files) != 1:
-        raise ValueError(f"checkpoint must name one model to export, got {len(files)}; export them one by one.")
+    file = checkpoint_file(cfg.checkpoint)
     output = Path(cfg.output)
     with whole_folder(output) as folder:
-        loaded = checkpoint.read(files[0])
+        loaded = checkpoint.read(file)
         if cfg.format == "safetensors":
             export.write_safetensors(loaded, folder)
         else:

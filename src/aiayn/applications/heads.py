@@ -16,12 +16,12 @@ from rich.console import Console
 from rich.table import Table
 
 from aiayn.analysis.heads import KINDS, losses, measures
-from aiayn.evaluation.bleu import Score
+from aiayn.evaluation.metric import Score
 from aiayn.files import write_text
 from aiayn.inference import checkpoint
 from aiayn.inference.translation import translator
 from aiayn.report.formats import markdown_table
-from aiayn.tasks.evaluate import evaluated_data, split_text
+from aiayn.tasks.inputs import evaluated_data, split_text
 from aiayn.training.tracking import loggers
 
 log = logging.getLogger(__name__)

@@ -10,13 +10,13 @@ from omegaconf import DictConfig
 
 from aiayn.analysis.page import attention
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.inference import ensemble
+from aiayn.inference.ctranslate2_decoder import Exported
 from aiayn.inference.ensemble import Ensemble
-from aiayn.inference.translation import Translation, translator
+from aiayn.inference.translation import Translation, open_with, translator
 from aiayn.model.transformer import Transformer
 from aiayn.serving.messages import Attention
 from aiayn.serving.service import Attend, Limits, Service
-from aiayn.tasks.evaluate import checkpoint_files
+from aiayn.tasks.inputs import checkpoint_files, evaluated_inference
 
 log = logging.getLogger(__name__)
 # Seconds that an idle connection stays open. Clients give theirs up earlier (httpx after 5), so that none asks on a
@@ -54,21 +54,22 @@ def serve(cfg: DictConfig) -> None:
     limits = Limits(**cfg.limits)
     with listen(str(cfg.host), cfg.port) as listening:
         files = checkpoint_files(cfg.checkpoint)
-        loaded, model = ensemble.load(files, accelerator=cfg.trainer.accelerator)
+        loaded, model = open_with(cfg.backend, files, accelerator=cfg.trainer.accelerator)
         about = {
             "model": str(loaded.config.get("name")),
             "checkpoints": len(files),
             "step": loaded.step,
-            "parameters": sum(parameter.numel() for parameter in model.parameters()),
-            "device": str(next(model.parameters()).device),
+            "parameters": None if isinstance(model, Exported) else sum(size.numel() for size in model.parameters()),
+            "device": "cpu, CTranslate2" if isinstance(model, Exported) else str(next(model.parameters()).device),
             "vocabulary": loaded.tokenizer.hash,
             "source_language": loaded.config["data"]["source_language"],
             "target_language": loaded.config["data"]["target_language"],
         }
-        own = translator(model, loaded.tokenizer, **cfg.inference)
-        own.translate(["."])  # what is wrong with `inference` or the model shows now, and not to the first client
+        inference = evaluated_inference(cfg, loaded.config)
+        searcher = translator(model, loaded.tokenizer, **inference)
+        searcher.translate(["."])  # what is wrong with `inference` or the model shows now, and not to the first client
         shows = attention_of(model, loaded.tokenizer)
-        service = Service(own, beam=cfg.inference.beam, limits=limits, about=about, attend=shows)
+        service = Service(searcher, beam=inference["beam"], limits=limits, about=about, attend=shows)
         server = Server(service)
         for number in (signal.SIGINT, signal.SIGTERM):
             # Uvicorn raises the signal again when it has ended, for the handler that was there: it is to do nothing.
@@ -106,10 +107,10 @@ def attend(model: Transformer, tokenizer: Tokenizer, sentence: str, translation:
     return Attention(**attention(model, tokenizer, tokenizer.encode([sentence])[0].tolist(), translation.tokens))
 
 
-def attention_of(model: Transformer | Ensemble, tokenizer: Tokenizer) -> Attend | None:
+def attention_of(model: Transformer | Ensemble | Exported, tokenizer: Tokenizer) -> Attend | None:
     """What shows the model's attention; None, with a word about it, if it is of a kind that shows none."""
-    if isinstance(model, Ensemble):
-        log.info("an ensemble is served without attention")
+    if not isinstance(model, Transformer):
+        log.info("an ensemble or an exported model is served without attention")
         return None
     try:
         attend(model, tokenizer, "", Translation("", [], 0.0, 0.0))

@@ -1,23 +1,27 @@
 """task=translate: lines in, lines out, in order; a blank line stays blank."""
 
 import json
-import math
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 
 from aiayn.analysis.alignment import align
 from aiayn.data.parallel_text import read_lines
+from aiayn.data.tokenizer import Tokenizer
 from aiayn.files import whole
 from aiayn.inference.ctranslate2_decoder import Exported
 from aiayn.inference.ensemble import Ensemble
-from aiayn.inference.translation import Translation, Translator, open_with, translator
+from aiayn.inference.translation import Translation, open_with, translator
 from aiayn.model.transformer import Transformer
-from aiayn.tasks.evaluate import checkpoint_files
+from aiayn.tasks.inputs import checkpoint_files, evaluated_inference
+
+log = logging.getLogger(__name__)
 
 
 def translate(cfg: DictConfig) -> None:
@@ -33,17 +37,20 @@ def translate(cfg: DictConfig) -> None:
         raise ValueError(f"format must be text or jsonl, got {cfg.format}.")
     if cfg.window < 1:
         raise ValueError(f"window must be at least 1 line, got {cfg.window}.")
-    files = checkpoint_files(cfg.checkpoint)
-    loaded, model = open_with(cfg.backend, files, accelerator=cfg.trainer.accelerator)
-    own = translator(model, loaded.tokenizer, **cfg.inference)
+    loaded, model = open_with(cfg.backend, checkpoint_files(cfg.checkpoint), accelerator=cfg.trainer.accelerator)
+    inference = evaluated_inference(cfg, loaded.config)
+    if not 1 <= cfg.n_best <= inference["beam"]:
+        raise ValueError(f"n_best must be from 1 to inference.beam, got n_best={cfg.n_best}, {inference['beam']}.")
+    searcher = translator(model, loaded.tokenizer, **inference, max_source_length=cfg.max_source_length)
+    aligned = cfg.format == "jsonl" and shows_attention(model, loaded.tokenizer)
     lines = enumerate(read_lines(Path(cfg.input or "/dev/stdin")))
     sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
     with whole(Path(cfg.output)) if cfg.output else nullcontext(sys.stdout) as output:
         while window := list(islice(lines, cfg.window)):
             numbers, sentences = zip(*window, strict=True)
-            found = own.n_best(sentences, cfg.n_best)
+            found = searcher.n_best(sentences, cfg.n_best)
             if cfg.format == "jsonl":
-                links = alignments(own, model, sentences, found)
+                links = alignments(model, searcher.tokenizer, sentences, found) if aligned else [None] * len(found)
                 output.writelines(f"{as_json(*line)}\n" for line in zip(sentences, found, links, strict=True))
             else:
                 for number, translations in zip(numbers, found, strict=True):
@@ -60,21 +67,24 @@ def as_text(number: int, translations: Sequence[Translation], *, n_best: int) ->
         yield f"{number} ||| {found.text} ||| {found.score:.4f}"
 
 
-def alignments(
-    own: Translator,
-    model: Transformer | Ensemble | Exported,
-    sentences: Sequence[str],
-    found: Sequence[Sequence[Translation]],
-) -> list[str | None]:
-    """The words that the best translations have from where, as `0-0 1-2`; None where they were put together.
-
-    An exported model shows no attention, so it has none either.
-    """
+def shows_attention(model: Transformer | Ensemble | Exported, tokenizer: Tokenizer) -> bool:
+    """Whether alignments can be had; says why not."""
     if isinstance(model, Exported):
-        return [None] * len(sentences)
-    limit = own.max_source_length or math.inf
-    rows = [row for row, tokens in enumerate(own.tokenizer.encode(sentences)) if len(tokens) <= limit]
-    linked = align(model, own.tokenizer, [sentences[row] for row in rows], [found[row][0].tokens for row in rows])
+        return False
+    try:
+        align(model, tokenizer, ["."], [[]])
+    except ValueError as error:
+        log.warning("there are no alignments: %s", error)
+        return False
+    return True
+
+
+def alignments(
+    model: Any, tokenizer: Tokenizer, sentences: Sequence[str], found: Sequence[Sequence[Translation]]
+) -> list[str | None]:
+    """The words that the best translations have from where, as `0-0 1-2`; None where they were put together."""
+    rows = [row for row, translations in enumerate(found) if translations[0].pieces <= 1]
+    linked = align(model, tokenizer, [sentences[row] for row in rows], [found[row][0].tokens for row in rows])
     lines: list[str | None] = [None] * len(sentences)
     for row, links in zip(rows, linked, strict=True):
         lines[row] = " ".join(f"{source}-{target}" for source, target in links)

@@ -45,6 +45,8 @@ class CheckpointAveraging(ModelCheckpoint):
             mode="max",
             save_top_k=keep,
             enable_version_counter=False,
+            # Else Lightning puts the checkpoint of an epoch's last step off to the next validation, or for ever.
+            save_on_train_epoch_end=True,
             **interval,
         )
         self.keep = keep

@@ -5,7 +5,7 @@ from typing import Any, cast
 import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from aiayn.evaluation.bleu import chrf, sacre_bleu
+from aiayn.evaluation.metric import chrf, sacre_bleu
 from aiayn.inference.translation import translator
 from aiayn.model.transformer import Transformer
 

@@ -62,7 +62,7 @@ class TextFiles:
         _check_split(split, self.splits())
         empty = True
         for source, target in self.files[split]:
-            for pair in _aligned_lines(source, target):
+            for pair in aligned_lines(source, target):
                 empty = False
                 yield pair
         if empty:
@@ -220,8 +220,12 @@ def _aligned_files(split: str, files: Mapping[str, Files]) -> list[tuple[Path, P
     return list(zip(sides["source"], sides["target"], strict=True))
 
 
-def _aligned_lines(source: Path, target: Path) -> Pairs:
-    """Pairs of lines of two files of equal length."""
+def aligned_lines(source: Path, target: Path) -> Pairs:
+    """Pairs of lines of two files.
+
+    Raises:
+        ValueError: if they differ in length, or one cannot be read; see `read_lines`.
+    """
     sources, targets = read_lines(source), read_lines(target)
     count = 0
     for sentence in sources:

@@ -10,6 +10,7 @@ import json
 import os
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,13 @@ def read_raw(path: Path) -> dict[str, Any]:
     return _checked(content, path, KINDS)
 
 
+def is_exported(path: Path, *, kind: str) -> bool:
+    """Whether a path is a folder of `export.py` in the format `kind`."""
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        return json.loads((path / MANIFEST).read_text(encoding="utf-8"))["format"] == kind
+    return False
+
+
 def read_exported(folder: Path, *, kind: str) -> dict[str, Any]:
     """What a folder of `export.py` holds besides its weights: its manifest, and the tokenizer as in `contents`.
 
@@ -197,7 +205,7 @@ def read_exported(folder: Path, *, kind: str) -> dict[str, Any]:
     if content["format"] != kind:
         raise ValueError(
             f"checkpoint {folder} was exported with format={content['format']}, and {kind} is needed; "
-            "task=translate backend=ctranslate2 takes ctranslate2, everything else takes safetensors."
+            "task=translate and task=serve take ctranslate2, everything else takes safetensors."
         )
     return content
 

@@ -33,12 +33,14 @@ class Exported:
         tokenizer: the one the model was trained with; its pieces are the engine's vocabulary.
         config: the run's.
         longest: positions that the model can encode.
+        step: optimizer steps behind it.
     """
 
     engine: ctranslate2.Translator
     tokenizer: Tokenizer
     config: dict[str, Any]
     longest: int
+    step: int
 
     @cached_property
     def pieces(self) -> np.ndarray:
@@ -65,7 +67,7 @@ def load(folder: Path) -> Exported:
         engine = ctranslate2.Translator(str(folder), intra_threads=torch.get_num_threads())
     except (RuntimeError, ValueError) as error:
         raise ValueError(f"checkpoint {folder} cannot be read by CTranslate2: {error}.") from error
-    return Exported(engine, tokenizer, content["config"], content["longest"])
+    return Exported(engine, tokenizer, content["config"], content["longest"], content["global_step"])
 
 
 def decode(

@@ -1,19 +1,20 @@
 """Sentences in, sentences out: what dev BLEU, evaluation, translation and the service all call."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 import numpy as np
 
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.inference import ctranslate2_decoder, ensemble
+from aiayn.inference import ctranslate2_decoder, ensemble, export
 from aiayn.inference.beam_search import Hypothesis, decode, length_penalty
-from aiayn.inference.checkpoint import Checkpoint
+from aiayn.inference.checkpoint import Checkpoint, is_exported, read
 from aiayn.inference.ctranslate2_decoder import Exported
 from aiayn.inference.ensemble import Ensemble
 from aiayn.model.transformer import Transformer
@@ -32,12 +33,16 @@ class Decode(Protocol):
 
 @dataclass(frozen=True)
 class Translation:
-    """A sentence's translation: `text`, the ids of its `tokens`, and how good the model finds it (`Hypothesis`)."""
+    """A sentence's translation: `text`, the ids of its `tokens`, and how good the model finds it (`Hypothesis`).
+
+    `pieces` is how many parts it was put together from, one unless the source was too long.
+    """
 
     text: str
     tokens: list[int]
     score: float
     log_probability: float
+    pieces: int = 1
 
 
 class Translator:
@@ -54,7 +59,7 @@ class Translator:
         self, tokenizer: Tokenizer, decode: Decode, *, alpha: float = 0.6, max_source_length: int | None = None
     ) -> None:
         if max_source_length is not None and max_source_length < 1:
-            raise ValueError(f"inference.max_source_length must be at least 1, got {max_source_length}.")
+            raise ValueError(f"max_source_length must be at least 1, got {max_source_length}.")
         self.tokenizer = tokenizer
         self.decode = decode
         self.alpha = alpha
@@ -81,29 +86,26 @@ class Translator:
             name: Of the sentences, for the progress bar.
             silent: Show no progress.
         """
-        pieces = [list(self._pieces(source)) for source in self.tokenizer.encode(sentences)]
+        pieces = [self._pieces(source) for source in self.tokenizer.encode(sentences)]
+        if long := sum(len(sentence) > 1 for sentence in pieces):
+            limit = f"more than {self.max_source_length} tokens"
+            log.warning("%d of %d sentences have %s and are translated in pieces", long, len(pieces), limit)
         flat = [piece for sentence in pieces for piece in sentence]
         with progress(f"translating {name}".strip(), total=len(flat), silent=silent) as advance:
             decoded = iter(self.decode(flat, n_best=n, progress=advance))
         hypotheses = [self._joined([next(decoded) for _ in sentence]) for sentence in pieces]
         texts = iter(self.tokenizer.decode([found.tokens for sentence in hypotheses for found in sentence]))
         return [
-            [Translation(next(texts), found.tokens, found.score, found.log_probability) for found in sentence]
-            for sentence in hypotheses
+            [Translation(next(texts), best.tokens, best.score, best.log_probability, len(parts)) for best in found]
+            for found, parts in zip(hypotheses, pieces, strict=True)
         ]
 
-    def _pieces(self, source: np.ndarray) -> Iterator[np.ndarray]:
+    def _pieces(self, source: np.ndarray) -> list[np.ndarray]:
         """A source without tokens has none, a long one several, of nearly equal length."""
-        if not len(source):
-            return
-        count = 1 if self.max_source_length is None else -(-len(source) // self.max_source_length)
-        if count > 1:
-            reason = f"inference.max_source_length={self.max_source_length}"
-            log.warning("a sentence of %d tokens is translated in %d pieces (%s)", len(source), count, reason)
-        yield from np.array_split(source, count)
+        return np.array_split(source, -(-len(source) // (self.max_source_length or len(source)))) if len(source) else []
 
     def _joined(self, pieces: Sequence[list[Hypothesis]]) -> list[Hypothesis]:
-        """The translations of a sentence from those of its pieces: the best of all, then the second ones, ..."""
+        """The translations of a sentence from those of its pieces: of the best of each, of the second ones, ..."""
         if len(pieces) == 1:
             return pieces[0]
         if not pieces:
@@ -115,7 +117,7 @@ class Translator:
             log_probability = sum(part.log_probability for part in parts)
             score = log_probability / length_penalty(len(tokens) + len(parts), self.alpha).item()
             found.append(Hypothesis(tokens, score, log_probability))
-        return found
+        return sorted(found, key=lambda hypothesis: -hypothesis.score)
 
 
 def translator(
@@ -128,7 +130,7 @@ def translator(
     tokens_per_batch: int,
     max_source_length: int | None = None,
 ) -> Translator:
-    """A `Translator` that searches with a model, on whatever device it is; the rest is the `inference` config."""
+    """A `Translator` that searches with a model, on whatever device it is; beam to tokens_per_batch are `inference`."""
     settings: dict[str, Any] = {"beam": beam, "alpha": alpha, "max_extra_length": max_extra_length}
     of_its_kind: Any = ctranslate2_decoder.decode if isinstance(model, Exported) else decode
     search = partial(of_its_kind, model, **settings, tokens_per_batch=tokens_per_batch)
@@ -137,14 +139,15 @@ def translator(
     return Translator(tokenizer, search, alpha=alpha, max_source_length=limit)
 
 
-def load(*paths: str | Path, backend: str = "torch", accelerator: str = "auto", **inference: Any) -> Translator:
+def load(*paths: str | Path, backend: str | None = None, accelerator: str = "auto", **inference: Any) -> Translator:
     """A `Translator` for a finished run; with several, for their ensemble.
 
     Args:
         paths: Run folders, checkpoint files, exported folders.
-        backend: "torch"; or "ctranslate2" for a folder that was exported for it, on the CPU.
+        backend: As in `open_with`.
         accelerator: "cpu", or "auto" for the GPU when there is one.
-        inference: Keys of the `inference` config that are not to be the first checkpoint's: `beam`, `alpha`, ...
+        inference: Keys of the `inference` config that are not to be the first checkpoint's: `beam`, `alpha`, ...; and
+            `max_source_length`.
 
     Raises:
         ValueError: if there is no checkpoint, the vocabularies differ, or the backend does not exist or cannot read it.
@@ -154,18 +157,31 @@ def load(*paths: str | Path, backend: str = "torch", accelerator: str = "auto", 
 
 
 def open_with(
-    backend: str, paths: Sequence[Path], *, accelerator: str
+    backend: str | None, paths: Sequence[Path], *, accelerator: str
 ) -> tuple[Checkpoint | Exported, Transformer | Ensemble | Exported]:
-    """Tokenizer and config, and the model that `translator` takes; arguments as in `load`.
+    """Tokenizer and config, and the model that `translator` takes.
+
+    Args:
+        backend: "torch"; "ctranslate2", on the CPU, which exports a checkpoint first where it is not exported; None:
+            what the path was made for.
+        paths: As in `load`.
+        accelerator: As in `load`.
 
     Raises:
         ValueError: as `load`.
     """
+    exported = len(paths) == 1 and is_exported(paths[0], kind="ctranslate2")
+    backend = backend or ("ctranslate2" if exported else "torch")
     if backend == "torch":
         return ensemble.load(paths, accelerator=accelerator)
     if backend != "ctranslate2":
         raise ValueError(f"backend must be torch or ctranslate2, got {backend}.")
     if len(paths) != 1:
-        raise ValueError(f"backend=ctranslate2 takes one exported folder, got {len(paths)}; it knows no ensembles.")
-    exported = ctranslate2_decoder.load(paths[0])
-    return exported, exported
+        raise ValueError(f"backend=ctranslate2 takes one checkpoint, got {len(paths)}; it knows no ensembles.")
+    if exported:
+        model = ctranslate2_decoder.load(paths[0])
+    else:
+        with TemporaryDirectory() as folder:
+            export.write_ctranslate2(read(paths[0]), Path(folder))
+            model = ctranslate2_decoder.load(Path(folder))
+    return model, model

@@ -6,19 +6,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
-from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
 from aiayn.data.corpus import Corpus
-from aiayn.data.parallel_text import ParallelText
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.evaluation.bleu import Metric, Score
+from aiayn.evaluation.metric import Metric, Score
 from aiayn.evaluation.significance import statistics
 from aiayn.files import write_text
 from aiayn.inference import checkpoint, ensemble
@@ -28,6 +26,7 @@ from aiayn.inference.translation import translator
 from aiayn.model.transformer import Transformer
 from aiayn.report.runs import absolute
 from aiayn.run_folder import RunFolder
+from aiayn.tasks.inputs import checkpoint_files, evaluated_data, evaluated_inference, split_text
 
 log = logging.getLogger(__name__)
 
@@ -173,47 +172,6 @@ def show(folder: RunFolder, corpus: Corpus, *, samples: int = 4) -> None:
     console.print(f"run folder: {folder.path}", highlight=False, soft_wrap=True)
 
 
-def evaluated_data(cfg: DictConfig, stored: Mapping[str, Any]) -> DictConfig:
-    """The data to decode: those named with `data=`, else those of the stored config, a checkpoint's or a run's.
-
-    Raises:
-        ValueError: if a key of the data is set without naming them, or the stored config names no corpus of ours.
-    """
-    overrides = [override.lstrip("+~").partition("=")[0] for override in HydraConfig.get().overrides.task]
-    if "data" in overrides or "experiment" in overrides:
-        return cfg.data
-    if stray := [key for key in overrides if key.startswith("data.") and key != "data.split"]:
-        raise ValueError(f"{stray[0]} is set, but not for which data; name them too, as in data=text {stray[0]}=...")
-    for target in checkpoint.targets(stored["data"]["corpus"]):  # a stranger's file may have chosen it
-        found = checkpoint.own(target, package="aiayn.data")
-        if not hasattr(found, "pairs") and get_type_hints(found or int).get("return") is not ParallelText:
-            raise ValueError(f"the config names {target} as its data; only corpora of aiayn.data are accepted.")
-    return OmegaConf.create({**stored["data"], "split": cfg.data.split})
-
-
-def split_text(data: DictConfig) -> tuple[list[str], list[str]]:
-    """Sources and references of `data.split`.
-
-    Raises:
-        ValueError: if the data have no such split.
-    """
-    corpus = instantiate(data.corpus, _convert_="all")
-    if data.split not in corpus.splits():
-        raise ValueError(f"data.split={data.split} is not in {data.name}; it has {', '.join(corpus.splits())}.")
-    pairs = list(corpus.pairs(data.split))
-    return [source for source, _ in pairs], [reference for _, reference in pairs]
-
-
-def checkpoint_files(value: Any) -> list[Path]:
-    """The files that `checkpoint=` names: one, or a list for an ensemble.
-
-    Raises:
-        ValueError: if one of them is a folder without an averaged checkpoint.
-    """
-    paths = value if OmegaConf.is_list(value) else [value]
-    return [checkpoint.located(Path(str(path))) for path in paths]
-
-
 def evaluate(cfg: DictConfig) -> None:
     """Decode `data.split` with `checkpoint`, print its scores, and write evaluation.json and the translations."""
     metrics = instantiate(cfg.metrics)
@@ -222,19 +180,20 @@ def evaluate(cfg: DictConfig) -> None:
     loaded, model = ensemble.load(files, accelerator=cfg.trainer.accelerator)
     data = evaluated_data(cfg, loaded.config)
     sources, references = split_text(data)
+    inference = evaluated_inference(cfg, loaded.config)
     result = evaluate_sentences(
         model,
         loaded.tokenizer,
         sources,
         references,
-        inference=cfg.inference,
+        inference=inference,
         metrics=metrics,
         language=data.target_language or loaded.config["data"]["target_language"],
         name=f"{data.name} {data.split}",
     )
     folder = Path(cfg.run_dir)
     result.write(folder / "translations" / f"{name}.{data.split}")
-    of_this: Any = OmegaConf.to_container(OmegaConf.create({"data": data, "inference": cfg.inference}), resolve=True)
+    of_this: Any = OmegaConf.to_container(OmegaConf.create({"data": data, "inference": inference}), resolve=True)
     content = {
         "status": "done",
         "config": {**loaded.config, **of_this, "checkpoint": absolute(cfg.checkpoint), "name": cfg.name},

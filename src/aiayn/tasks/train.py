@@ -19,8 +19,8 @@ from omegaconf import DictConfig, OmegaConf
 from aiayn.callbacks.speed import TrainingSpeed
 from aiayn.data.corpus import Corpus
 from aiayn.data.datamodule import ParallelDataModule
-from aiayn.evaluation.bleu import Metric
 from aiayn.evaluation.cost import Sizes, accumulation_steps, training_flops
+from aiayn.evaluation.metric import Metric
 from aiayn.inference import checkpoint
 from aiayn.run_folder import RunFolder
 from aiayn.schema import check

@@ -13,20 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hydra.core.hydra_config import HydraConfig
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
 from aiayn.evaluation import significance
-from aiayn.evaluation.bleu import Score, sacre_bleu
+from aiayn.evaluation.metric import Score, sacre_bleu
 from aiayn.evaluation.significance import Interval, difference, p_value, resampled_sums, statistics
 from aiayn.files import write_text
 from aiayn.inference import checkpoint
 from aiayn.inference.translation import translator
 from aiayn.report.plots import OURS, Line, Panel, Plot, draw
-from aiayn.tasks.evaluate import evaluated_data
+from aiayn.tasks.inputs import evaluated_data, evaluated_inference, split_text
 
 log = logging.getLogger(__name__)
 
@@ -139,20 +137,15 @@ class DevSet:
     def of(cls, cfg: DictConfig, path: Path) -> "DevSet":
         """That of a run's checkpoint; the command line may set keys of `inference`, and name other data."""
         config = checkpoint.read_raw(path)["config"]
-        corpus = instantiate(evaluated_data(cfg, config).corpus, _convert_="all")
-        sources, references = map(list, zip(*corpus.pairs("dev"), strict=True))
-        overrides = [override.lstrip("+").partition("=")[0] for override in HydraConfig.get().overrides.task]
-        if {"inference", "experiment"} & set(overrides):
-            return cls(sources, references, dict(cfg.inference), cfg.trainer.accelerator)
-        given = [key.removeprefix("inference.") for key in overrides if key.startswith("inference.")]
-        own = {**config["inference"], **{key: cfg.inference[key] for key in given}}
-        return cls(sources, references, own, cfg.trainer.accelerator)
+        data = evaluated_data(cfg, config)
+        data.split = "dev"
+        return cls(*split_text(data), evaluated_inference(cfg, config), cfg.trainer.accelerator)
 
     def score(self, mean: checkpoint.Average) -> tuple[Score, np.ndarray]:
         """BLEU of the mean's translations, and each sentence's counts, as `significance.statistics` has them."""
         loaded = checkpoint.unpacked(mean.content(), mean.paths[0])
-        own = translator(loaded.model(self.accelerator), loaded.tokenizer, **self.inference)
-        hypotheses = own.translate(self.sources, name=f"dev, {len(mean.paths)} averaged", silent=False)
+        searcher = translator(loaded.model(self.accelerator), loaded.tokenizer, **self.inference)
+        hypotheses = searcher.translate(self.sources, name=f"dev, {len(mean.paths)} averaged", silent=False)
         return sacre_bleu(hypotheses, [self.references]), statistics(hypotheses, self.references)
 
 

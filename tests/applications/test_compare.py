@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
-from aiayn.tasks.compare import compare
+from aiayn.applications.compare import compare
 
 SOURCES = ["the cat sat on a mat", "a dog", "it | ran over the old bridge", "the dog sat there again", "no cat"]
 REFERENCES = ["die Katze lag auf einer Matte", "ein Hund", "er lief | \u00fcber die alte", "der Hund lag da", "kein"]
@@ -172,14 +172,14 @@ def test_missing_translations_are_refused_with_what_to_do(said, write) -> None:
     assert f"b={b} has no translations best.test (there are: averaged.test)" in message
     assert "b_checkpoint=" in message
     assert "task=evaluate checkpoint=... data.split=test" in message
-    assert "has no translations averaged.dev" in refused(said, f"a={a}", f"b={b}", "split=dev")
+    assert "has no translations averaged.dev" in refused(said, f"a={a}", f"b={b}", "data.split=dev")
     (a / "translations" / "averaged.test.txt").unlink()
     assert "(there are: none)" in refused(said, f"a={a}", f"b={b}")
 
 
 def test_an_evaluation_of_another_split_is_refused(said, write) -> None:
     a, b = write("a", {"averaged.test": ONE}), write("b", {"averaged.dev": OTHER}, result="evaluation.json")
-    assert "is an evaluation of dev, not of test; give split=dev" in refused(said, f"a={a}", f"b={b}")
+    assert "is an evaluation of dev, not of test; give data.split=dev" in refused(said, f"a={a}", f"b={b}")
 
 
 def test_other_sentences_are_refused_with_what_differs(said, write) -> None:

@@ -20,7 +20,6 @@ from rich.table import Table
 from rich.text import Text
 
 from aiayn.data.parallel_text import ParallelText, read_lines
-from aiayn.evaluation.bleu import sacre_bleu
 from aiayn.evaluation.comparison import (
     Bucket,
     bleu_by_length,
@@ -31,12 +30,13 @@ from aiayn.evaluation.comparison import (
     words,
     words_by_frequency,
 )
+from aiayn.evaluation.metric import sacre_bleu
 from aiayn.files import write_text
 from aiayn.report.formats import markdown, markdown_table
 from aiayn.report.rows import leaves
 from aiayn.report.runs import Run
 from aiayn.report.table import MINUS, Column, Notes, cells
-from aiayn.tasks.evaluate import evaluated_data
+from aiayn.tasks.inputs import evaluated_data, split_text
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,8 @@ def compare(cfg: DictConfig) -> None:
         raise ValueError(f"a and b are both {one.name}; name another folder, or give b_checkpoint=last.")
     if (one.sources, one.references) != (other.sources, other.references):
         raise ValueError(f"a and b translate different sentences: {differing(one, other)}; compare on one test set.")
-    head = [("a", one.name), ("b", other.name), ("on", f"{cfg.split} of {one.data.name}, {len(one.sources)} sentences")]
+    on = f"{cfg.data.split} of {one.data.name}, {len(one.sources)} sentences"
+    head = [("a", one.name), ("b", other.name), ("on", on)]
     log.info("comparing %d translations", len(one.sources))
     sections = [
         scores(one, other),
@@ -113,20 +114,21 @@ def read_system(cfg: DictConfig, key: str) -> System:
         ValueError: as `finished`, or if there are no such translations, or they are of another text.
     """
     run, checkpoint = finished(cfg, key)
-    file = run.folder / "translations" / f"{checkpoint}.{cfg.split}.txt"
+    split = cfg.data.split
+    file = run.folder / "translations" / f"{checkpoint}.{split}.txt"
     if not file.is_file():
         there = ", ".join(sorted(path.stem for path in file.parent.glob("*.txt"))) or "none"
         raise ValueError(
-            f"{key}={cfg[key]} has no translations {checkpoint}.{cfg.split} (there are: {there}); choose others with "
-            f"{key}_checkpoint= and split=, or name a folder of task=evaluate checkpoint=... data.split={cfg.split}."
+            f"{key}={cfg[key]} has no translations {checkpoint}.{split} (there are: {there}); choose others with "
+            f"{key}_checkpoint= and data.split=, or name a folder of task=evaluate checkpoint=... data.split={split}."
         )
     data = evaluated_data(cfg, run.config)
     corpus = instantiate(data.corpus, _convert_="all")
-    sources, references = map(list, zip(*corpus.pairs(cfg.split), strict=True))
+    sources, references = split_text(data)
     hypotheses = list(read_lines(file))
-    if problem := misfit(hypotheses, references, run.score(checkpoint, cfg.split, "bleu")):
+    if problem := misfit(hypotheses, references, run.score(checkpoint, split, "bleu")):
         raise ValueError(
-            f"{file} does not translate {cfg.split} of {data.name} as it is now: {problem}; name the data that were "
+            f"{file} does not translate {split} of {data.name} as it is now: {problem}; name the data that were "
             "translated, as in data=text data.test.source=..., or run task=evaluate again."
         )
     return System(f"{run.folder}, checkpoint {checkpoint}", data, corpus, sources, references, hypotheses)
@@ -148,10 +150,11 @@ def finished(cfg: DictConfig, key: str) -> tuple[Run, str]:
         raise ValueError(
             f"{key}={cfg[key]} says not what it was trained on: its config has no data.corpus._target_; name another."
         )
-    checkpoint, split = run.measured(str(cfg[f"{key}_checkpoint"]), cfg.split)
-    if split != cfg.split:
+    checkpoint, split = run.measured(str(cfg[f"{key}_checkpoint"]), cfg.data.split)
+    if split != cfg.data.split:
         raise ValueError(
-            f"{key}={cfg[key]} is an evaluation of {split}, not of {cfg.split}; give split={split}, or another folder."
+            f"{key}={cfg[key]} is an evaluation of {split}, not of {cfg.data.split}; give data.split={split}, or "
+            "another folder."
         )
     return run, checkpoint
 

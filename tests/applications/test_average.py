@@ -9,47 +9,32 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import SMALL, CommandLine, composed
-from omegaconf import DictConfig, OmegaConf
+from conftest import SMALL, CommandLine, Told, write_checkpoint
 from sacrebleu.metrics import BLEU
 
-from aiayn.data.tokenizer import Tokenizer
-from aiayn.evaluation.bleu import sacre_bleu
+from aiayn.applications import average as lab
+from aiayn.evaluation.metric import sacre_bleu
 from aiayn.evaluation.significance import statistics
 from aiayn.inference import checkpoint
-from aiayn.tasks import average as lab
 
 STEPS = (3, 5, 7, 11)
-Lab = Callable[..., DictConfig]
+Lab = Callable[..., None]
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A folder with checkpoints of random weights."""
-    cfg = composed(*SMALL, "data.corpus.dev=5")
-    config = OmegaConf.to_container(cfg)
-    tokenizer = Tokenizer.train([f"{word} {word}s" for word in ("one", "two", "three", "eins", "zwei")], vocab_size=29)
     for step in STEPS:
-        torch.manual_seed(step)
-        model = checkpoint.build_model(config["model"], vocab_size=tokenizer.vocab_size)
-        state = {f"model.{name}": value for name, value in model.state_dict().items()}
-        content = {**checkpoint.contents(config, tokenizer), "state_dict": state, "global_step": step}
-        checkpoint.write(tmp_path / "checkpoints" / f"step_{step:07d}.ckpt", content)
+        file = tmp_path / "checkpoints" / f"step_{step:07d}.ckpt"
+        words = ("one", "two", "three", "eins", "zwei")
+        write_checkpoint(file, *SMALL, "data.corpus.dev=5", words=words, seed=step, step=step)
     return tmp_path
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch) -> Lab:
+def command(told: Told) -> Lab:
     """Run the task with overrides, in this process."""
-
-    def run(*overrides: str) -> None:
-        from hydra.core.hydra_config import HydraConfig
-
-        task = OmegaConf.create({"overrides": {"task": list(overrides)}})
-        monkeypatch.setattr(HydraConfig, "get", staticmethod(lambda: task))
-        lab.average(composed("task=average", "trainer=cpu", *overrides))
-
-    return run
+    return lambda *overrides: lab.average(told("task=average", "trainer=cpu", *overrides))
 
 
 def weights(run: Path, name: str) -> dict[str, torch.Tensor]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import sacrebleu
 
-from aiayn.evaluation.bleu import Score, chrf, moses, paper_bleu, sacre_bleu, split_hyphens, ter, tokenized_bleu
+from aiayn.evaluation.metric import Score, chrf, moses, paper_bleu, sacre_bleu, split_hyphens, ter, tokenized_bleu
 
 BLEU_DATA = Path(__file__).parents[2].parent / "shared" / "data" / "bleu"
 

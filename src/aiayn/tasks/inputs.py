@@ -1,0 +1,86 @@
+"""What a command that uses a finished run is given: checkpoints, data, and how to search.
+
+A checkpoint brings its own data and its own search. What the command line says goes before it; the defaults of the
+config, which are there for new runs, do not.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from aiayn.data.parallel_text import ParallelText
+from aiayn.inference import checkpoint
+
+
+def overridden() -> list[str]:
+    """The keys that the command line sets; none where a config was composed without one."""
+    if not HydraConfig.initialized():
+        return []
+    return [override.lstrip("+~").partition("=")[0] for override in HydraConfig.get().overrides.task]
+
+
+def checkpoint_files(value: Any) -> list[Path]:
+    """The files that `checkpoint=` names: one, or a list for an ensemble.
+
+    Raises:
+        ValueError: if one of them is a folder without an averaged checkpoint.
+    """
+    paths = value if OmegaConf.is_list(value) else [value]
+    return [checkpoint.located(Path(str(path))) for path in paths]
+
+
+def checkpoint_file(value: Any) -> Path:
+    """The one file that `checkpoint=` names.
+
+    Raises:
+        ValueError: if it is not one, or a folder without an averaged checkpoint.
+    """
+    files = checkpoint_files(value)
+    if len(files) != 1:
+        raise ValueError(f"checkpoint must name one model here, got {len(files)}; an ensemble can only translate.")
+    return files[0]
+
+
+def evaluated_data(cfg: DictConfig, stored: Mapping[str, Any]) -> DictConfig:
+    """The data to decode: those named with `data=`, else those of the stored config, a checkpoint's or a run's.
+
+    Raises:
+        ValueError: if a key of the data is set without naming them, or the stored config names no corpus of ours.
+    """
+    keys = overridden()
+    if "data" in keys or "experiment" in keys:
+        return cfg.data
+    if stray := [key for key in keys if key.startswith("data.") and key != "data.split"]:
+        raise ValueError(f"{stray[0]} is set, but not for which data; name them too, as in data=text {stray[0]}=...")
+    for target in checkpoint.targets(stored["data"]["corpus"]):  # a stranger's file may have chosen it
+        found = checkpoint.own(target, package="aiayn.data")
+        if not hasattr(found, "pairs") and get_type_hints(found or int).get("return") is not ParallelText:
+            raise ValueError(f"the config names {target} as its data; only corpora of aiayn.data are accepted.")
+    return OmegaConf.create({**stored["data"], "split": cfg.data.split})
+
+
+def evaluated_inference(cfg: DictConfig, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """How to search: as `inference=` says, else as the stored config does but for the keys that are set."""
+    keys = overridden()
+    if "inference" in keys or "experiment" in keys:
+        return dict(cfg.inference)
+    given = {name for key in keys if (name := key.removeprefix("inference.")) != key}
+    own = stored["inference"]
+    return {name: value if name in given else own.get(name, value) for name, value in cfg.inference.items()}
+
+
+def split_text(data: DictConfig) -> tuple[list[str], list[str]]:
+    """Sources and references of `data.split`.
+
+    Raises:
+        ValueError: if the data have no such split, or it is empty.
+    """
+    corpus = instantiate(data.corpus, _convert_="all")
+    if data.split not in corpus.splits():
+        raise ValueError(f"data.split={data.split} is not in {data.name}; it has {', '.join(corpus.splits())}.")
+    pairs = list(corpus.pairs(data.split))
+    return [source for source, _ in pairs], [reference for _, reference in pairs]
