@@ -5,6 +5,7 @@ Imports hydra and omegaconf only: `--help`, `--cfg job` and a mistyped key answe
 
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -65,6 +66,9 @@ def main(cfg: DictConfig) -> None:
             raise ValueError("run_dir is empty; name a folder, or leave the key out.")
         cfg.run_dir = HydraConfig.get().runtime.output_dir
         hydra.utils.get_method(cfg.task)(cfg)
+    except BrokenPipeError:  # who reads has seen enough, as in `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
     except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
         if TRACEBACK or HydraConfig.get().mode is RunMode.MULTIRUN:  # a launcher that calls this wants to know
             raise

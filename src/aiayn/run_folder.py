@@ -19,6 +19,7 @@ from aiayn.files import write_text
 from aiayn.schema import NO_EFFECT, PROJECT
 
 PACKAGES = ("torch", "lightning", "hydra-core", "sentencepiece", "sacrebleu")
+CODE = ("src", "conf", "experiments", "sweeps", "pyproject.toml", "requirements.lock")  # what a run is made of
 IDENTITY = ("model", "data", "training", "seed")  # the parts of a config that make it this experiment ...
 FREE = {  # ... without what may change when it goes on
     *NO_EFFECT,
@@ -170,12 +171,12 @@ def identity(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def git_commit() -> str | None:
-    """The commit of this project, with "+" behind it when files differ from it; None outside a checkout."""
+    """The commit of this project, with "+" behind it when code or config differs from it; None outside a checkout."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=PROJECT, capture_output=True, text=True, check=True).stdout
 
     try:
-        return git("rev-parse", "HEAD").strip() + ("+" if git("status", "--porcelain") else "")
+        return git("rev-parse", "HEAD").strip() + ("+" if git("status", "--porcelain", "--", *CODE) else "")
     except (OSError, subprocess.CalledProcessError):
         return None

@@ -3,7 +3,7 @@
 Imported by `run.py` before anything else; hence no torch here. The values, and what they mean, are in conf/.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -159,12 +159,7 @@ def check(config: dict[str, Any]) -> None:
     Raises:
         ValueError: with the key, the value and the range.
     """
-    for key, (least, too_much) in RANGES.items():
-        group, name = key.split(".")
-        value = config[group][name]
-        if value is not None and not least <= value < too_much:
-            below = "" if too_much == inf else f" and below {too_much}"
-            raise ValueError(f"{key} must be at least {least}{below}, got {value}.")
+    check_ranges(config)
     betas, seed = config["training"]["betas"], config["seed"]
     if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
         raise ValueError(f"training.betas must be two numbers from 0 to below 1, got {betas}.")
@@ -173,6 +168,45 @@ def check(config: dict[str, Any]) -> None:
     if "bleu" not in (chosen := config.get("metrics", {})):
         names = ", ".join(chosen) or "none"
         raise ValueError(f"metrics must have bleu, which tables and sweeps are made of, got {names}; add it.")
+
+
+def check_ranges(config: Mapping[str, Any]) -> None:
+    """Refuse numbers that are out of range, in the groups that are given.
+
+    Raises:
+        ValueError: with the key, the value and the range.
+    """
+    for key, (least, too_much) in RANGES.items():
+        group, name = key.split(".")
+        if group not in config or (value := config[group][name]) is None:
+            continue
+        if not isinstance(value, int | float) or not least <= value < too_much:
+            below = "" if too_much == inf else f" and below {too_much}"
+            raise ValueError(f"{key} must be at least {least}{below}, got {value}.")
+
+
+def path_of(cfg: Mapping[str, Any], key: str) -> Path:
+    """The path that a task's own key gives; `5` is a name too.
+
+    Raises:
+        ValueError: if it is no name.
+    """
+    value = cfg[key]
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
+        raise ValueError(f"{key} must be the path of a file or folder, got {value!r}.")
+    return Path(str(value))
+
+
+def count_of(cfg: Mapping[str, Any], key: str, *, least: int = 1) -> int:
+    """The whole number that a task's own key gives.
+
+    Raises:
+        ValueError: if it is none, or less than `least`.
+    """
+    value = cfg[key]
+    if type(value) is not int or value < least:
+        raise ValueError(f"{key} must be a whole number of at least {least}, got {value!r}.")
+    return value
 
 
 def scaled(size: str, value: int, *, _root_: Any) -> int:

@@ -15,7 +15,7 @@ from sacrebleu.metrics import BLEU
 from aiayn.applications import average as lab
 from aiayn.evaluation.metric import sacre_bleu
 from aiayn.evaluation.significance import statistics
-from aiayn.inference import checkpoint
+from aiayn.inference import averaging, checkpoint
 
 STEPS = (3, 5, 7, 11)
 Lab = Callable[..., None]
@@ -65,7 +65,7 @@ def test_the_chosen_checkpoints_are_averaged_into_a_file_that_nobody_takes_for_o
 
 
 def test_the_best_are_those_with_the_highest_dev_bleu(run: Path, command: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    def score(dev: lab.DevSet, mean: checkpoint.Average) -> tuple:
+    def score(dev: lab.DevSet, mean: averaging.Average) -> tuple:
         score = sacre_bleu(["a b c d"], [["a b c d"]])
         return type(score)(score.name, {3: 23.0, 5: 29.0, 7: 19.0, 11: 23.0}[mean.step], score.signature), None
 
@@ -125,7 +125,7 @@ def test_the_curve_decodes_the_averages_of_the_last_and_reads_each_file_once(
         read.append(path.stem)
         return content
 
-    def watched_score(dev: lab.DevSet, mean: checkpoint.Average) -> tuple:
+    def watched_score(dev: lab.DevSet, mean: averaging.Average) -> tuple:
         scored.append(mean.content()["state_dict"])
         return score(dev, mean)
 

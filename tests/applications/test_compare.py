@@ -219,7 +219,7 @@ def test_a_stranger_names_no_code(said, write) -> None:
 
 @pytest.mark.parametrize("key", ["examples", "training_sentences"])
 def test_less_than_nothing_is_refused(said, write, key: str) -> None:
-    assert f"{key} must be at least 0, got -1" in refused(said, "a=x", "b=y", f"{key}=-1")
+    assert f"{key} must be a whole number of at least 0, got -1" in refused(said, "a=x", "b=y", f"{key}=-1")
 
 
 @pytest.mark.slow

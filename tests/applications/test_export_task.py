@@ -10,7 +10,7 @@ from conftest import Told, composed, write_checkpoint
 
 from aiayn.applications.export import export_model
 from aiayn.applications.translate import translate
-from aiayn.inference import checkpoint, export
+from aiayn.inference import averaging, checkpoint, export
 
 SIZES = ["model.layers=1", "model.d_model=22", "model.d_ff=31", "model.heads=2"]
 Translating = Callable[..., list[str]]
@@ -55,7 +55,7 @@ def test_an_exported_folder_can_be_averaged_and_exported_again(saved: Path, tmp_
     exporting(tmp_path / "st", tmp_path / "again", "format=safetensors")
     files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("st", "again")]
     assert files[0] == files[1]
-    mean = checkpoint.average([saved, tmp_path / "st"])
+    mean = averaging.average([saved, tmp_path / "st"])
     assert all(
         torch.equal(value, checkpoint.read_raw(saved)["state_dict"][name]) for name, value in mean["state_dict"].items()
     )

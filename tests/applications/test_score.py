@@ -67,7 +67,7 @@ def test_several_references_are_several_files(files: Files, capsys: pytest.Captu
         ("[{references},{short}]", "got 3 lines in {hypotheses} and 2 in {short}"),
         ("{empty}", "got 3 lines in {hypotheses} and 0 in {empty}"),
         ("/nowhere.de", "/nowhere.de does not exist"),
-        ("[]", "at least one set of references"),
+        ("[]", r"references=\[\] names no file"),
     ],
 )
 def test_files_that_do_not_fit_are_refused(files: Files, tmp_path: Path, references: str, words: str) -> None:

@@ -95,8 +95,14 @@ def test_gzipped_input_is_read(run: Run, tmp_path: Path) -> None:
     ("overrides", "message"),
     [
         (["format=xml"], "format must be text or jsonl, got xml"),
-        (["window=0"], "window must be at least 1 line, got 0"),
-        (["n_best=5"], r"n_best must be from 1 to inference\.beam, got n_best=5"),
+        (["window=0"], "window must be a whole number of at least 1, got 0"),
+        (["window=null"], "window must be a whole number of at least 1, got None"),
+        (["n_best=a"], "n_best must be a whole number of at least 1, got 'a'"),
+        (["n_best=5"], r"n_best must be at most inference\.beam=4, got 5"),
+        (["inference.max_extra_length=-1"], r"inference\.max_extra_length must be at least 0, got -1"),
+        (["inference.alpha=nan"], r"inference\.alpha must be at least 0, got nan"),
+        (["trainer.accelerator=gpu"], "torch sees no GPU"),
+        (["input=[a]"], r"input must be the path of a file or folder, got \['a'\]"),
         (["checkpoint=[]"], "names no checkpoint"),
         (["input=/nowhere.txt"], "/nowhere.txt does not exist"),
         (["max_source_length=0"], "max_source_length must be at least 1, got 0"),
@@ -113,3 +119,13 @@ def test_a_line_that_is_no_text_leaves_no_half_output(run: Run, tmp_path: Path) 
     with pytest.raises(ValueError, match=r"bad.txt, line 6, is not UTF-8"):
         run(f"input={tmp_path}/bad.txt", "window=2")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.txt", "source.txt"]
+
+
+def test_a_mark_of_byte_order_is_no_text(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "marked.txt").write_bytes(b"\xef\xbb\xbfone two\n")
+    assert run(f"input={tmp_path}/marked.txt") == run(lines=["one two"])
+
+
+def test_a_source_in_pieces_has_no_alignment(run: Run) -> None:
+    found = [json.loads(line) for line in run("format=jsonl", "max_source_length=30", lines=["one", "one " * 31])]
+    assert [each["alignment"] is None for each in found] == [False, True]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.inference import checkpoint
+from aiayn.inference import averaging, checkpoint
 
 MODEL = {
     "layers": 2,
@@ -53,7 +53,7 @@ def test_the_average_is_the_mean_in_float64(tokenizer: Tokenizer, tmp_path: Path
     saved = [content(tokenizer, seed=index, step=int(path.stem)) for index, path in enumerate(paths)]
     for path, values in zip(paths, saved, strict=True):
         checkpoint.write(path, values)
-    averaged = checkpoint.average(paths)
+    averaged = averaging.average(paths)
     assert averaged["global_step"] == 7
     for name, value in averaged["state_dict"].items():
         mean = torch.stack([values["state_dict"][name].double() for values in saved]).mean(0)
@@ -66,9 +66,31 @@ def test_the_average_is_of_the_weights_as_they_were_trained(tokenizer: Tokenizer
     for number, weights in enumerate(trained):
         saved = content(tokenizer, seed=5, step=7)
         checkpoint.write(tmp_path / f"{number}.ckpt", {**saved, "current_model_state": weights})
-    averaged = checkpoint.average([tmp_path / "0.ckpt", tmp_path / "1.ckpt"])["state_dict"]
+    averaged = averaging.average([tmp_path / "0.ckpt", tmp_path / "1.ckpt"])["state_dict"]
     for name, value in averaged.items():
         torch.testing.assert_close(value, (trained[0][name] + trained[1][name]) / 2, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"extra": "${oc.create:{_target_:os.mkdir,path:made}}"}, "interpolation"),
+        ({"layers": None}, "describes no model of ours"),
+        ({"attention": None}, "describes no model of ours"),
+        ({"norm": {"_target_": "aiayn.model.transformer.Transformer"}}, "describes no model of ours"),
+        ({"d_model": 8}, "weights do not fit its config"),
+    ],
+)
+def test_a_config_that_describes_no_model_is_refused(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    saved = content(tokenizer, seed=1, step=1)
+    saved["config"] = {"model": {**MODEL, **change}}
+    checkpoint.write(tmp_path / "a.ckpt", saved)
+    with pytest.raises(ValueError, match=message):
+        checkpoint.read(tmp_path / "a.ckpt").model()
+    assert not (tmp_path / "made").exists()
 
 
 def test_averaging_refuses_what_is_not_one_run(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -76,11 +98,11 @@ def test_averaging_refuses_what_is_not_one_run(tokenizer: Tokenizer, tmp_path: P
     checkpoint.write(tmp_path / "a.ckpt", content(tokenizer, seed=1, step=1))
     checkpoint.write(tmp_path / "b.ckpt", content(other, seed=1, step=1))
     with pytest.raises(ValueError, match="differ in tokenizer or model"):
-        checkpoint.average([tmp_path / "a.ckpt", tmp_path / "b.ckpt"])
+        averaging.average([tmp_path / "a.ckpt", tmp_path / "b.ckpt"])
     with pytest.raises(ValueError, match="twice"):
-        checkpoint.average([tmp_path / "a.ckpt", tmp_path / ".." / tmp_path.name / "a.ckpt"])
+        averaging.average([tmp_path / "a.ckpt", tmp_path / ".." / tmp_path.name / "a.ckpt"])
     with pytest.raises(ValueError, match="no checkpoint"):
-        checkpoint.average([])
+        averaging.average([])
 
 
 @pytest.mark.parametrize(

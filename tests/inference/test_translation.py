@@ -62,6 +62,21 @@ def test_a_long_source_is_translated_in_pieces(tokenizer: Tokenizer, caplog: pyt
     assert (second.text, second.log_probability) == ("", -12)
 
 
+def test_the_best_of_all_pieces_together_comes_first(tokenizer: Tokenizer) -> None:
+    # A short, sure translation, and a long one that is nearly as good for each of its tokens.
+    def two(sources: Sequence[np.ndarray], **_: object) -> list[list[Hypothesis]]:
+        return [[Hypothesis([5], -1.0, -1.0), Hypothesis([5] * 20, -1.01, -1.5)] for _ in sources]
+
+    found = Translator(tokenizer, two, alpha=0.6, max_source_length=2).n_best(["a b c d"], 2)[0]
+    assert [best.score for best in found] == sorted([best.score for best in found], reverse=True)
+    assert (len(found[0].tokens), found[0].pieces) == (40, 2)
+
+
+def test_one_string_is_not_taken_for_a_list(tokenizer: Tokenizer) -> None:
+    with pytest.raises(ValueError, match="sentences must be a list of them, got one string"):
+        Translator(tokenizer, echo).translate("a b")
+
+
 def test_learned_positions_bound_the_pieces(build: Build, tokenizer: Tokenizer) -> None:
     def learned(d_model: int) -> LearnedPosition:
         return LearnedPosition(d_model, max_length=7)

@@ -21,9 +21,10 @@ from aiayn.evaluation import significance
 from aiayn.evaluation.metric import Score, sacre_bleu
 from aiayn.evaluation.significance import Interval, difference, p_value, resampled_sums, statistics
 from aiayn.files import write_text
-from aiayn.inference import checkpoint
+from aiayn.inference import averaging, checkpoint
 from aiayn.inference.translation import translator
 from aiayn.report.plots import OURS, Line, Panel, Plot, draw
+from aiayn.schema import path_of
 from aiayn.tasks.inputs import evaluated_data, evaluated_inference, split_text
 
 log = logging.getLogger(__name__)
@@ -45,16 +46,18 @@ def average(cfg: DictConfig) -> None:
     """
     way = chosen_way(cfg)
     if way == "checkpoints":
-        paths, output = [Path(str(path)) for path in cfg.checkpoints], Path(cfg.output)
+        paths, output = [Path(str(path)) for path in cfg.checkpoints], path_of(cfg, "output")
     else:
-        kept = kept_checkpoints(Path(cfg.run))
+        kept = kept_checkpoints(path_of(cfg, "run"))
         if way == "curve":
-            return curve(cfg, list(reversed(kept.values())), Path(cfg.output or Path(cfg.run) / "averaging"))
+            folder = path_of(cfg, "run") / "averaging" if cfg.output is None else path_of(cfg, "output")
+            return curve(cfg, list(reversed(kept.values())), folder)
         steps = chosen_steps(cfg, way, kept)
         paths = [kept[step] for step in steps]
         name = "_".join(map(str, steps)) if way == "steps" else cfg[way]
-        output = Path(cfg.output or paths[0].with_name(f"average_{way}_{name}.ckpt"))
-    checkpoint.write(output, checkpoint.average(paths))
+        named = paths[0].with_name(f"average_{way}_{name}.ckpt")
+        output = named if cfg.output is None else path_of(cfg, "output")
+    checkpoint.write(output, averaging.average(paths))
     log.info(
         "wrote the average of %d checkpoints to %s: %s", len(paths), output, ", ".join(path.stem for path in paths)
     )
@@ -79,7 +82,7 @@ def chosen_way(cfg: DictConfig) -> str:
     needed, foreign = ("output", "run") if way == "checkpoints" else ("run", None)
     if not cfg[needed] or (foreign and cfg[foreign]):
         raise ValueError(f"{way} goes with {needed}{f' and without {foreign}' if foreign else ''}: {WAYS[way]}")
-    if cfg.output and Path(cfg.output).match("step_*.ckpt"):
+    if cfg.output is not None and path_of(cfg, "output").match("step_*.ckpt"):
         raise ValueError(f"output={cfg.output} would be taken for a checkpoint to resume from; give it another name.")
     return way
 
@@ -117,7 +120,7 @@ def chosen_steps(cfg: DictConfig, way: str, kept: Mapping[int, Path]) -> list[in
         return list(kept)[-count:]
     dev, found = DevSet.of(cfg, next(iter(kept.values()))), {}
     for step, path in kept.items():
-        alone = checkpoint.Average()
+        alone = averaging.Average()
         alone.add(path)
         found[step], _ = dev.score(alone)
         log.info("step %d: dev %s", step, found[step])
@@ -141,7 +144,7 @@ class DevSet:
         data.split = "dev"
         return cls(*split_text(data), evaluated_inference(cfg, config), cfg.trainer.accelerator)
 
-    def score(self, mean: checkpoint.Average) -> tuple[Score, np.ndarray]:
+    def score(self, mean: averaging.Average) -> tuple[Score, np.ndarray]:
         """BLEU of the mean's translations, and each sentence's counts, as `significance.statistics` has them."""
         loaded = checkpoint.unpacked(mean.content(), mean.paths[0])
         searcher = translator(loaded.model(self.accelerator), loaded.tokenizer, **self.inference)
@@ -155,7 +158,7 @@ def curve(cfg: DictConfig, paths: Sequence[Path], output: Path) -> None:
     Each checkpoint is read once. To choose their number by dev BLEU and then to report that very dev BLEU is
     optimistic, and the tests do not correct for the choice: report the test set for it.
     """
-    dev, mean, scored = DevSet.of(cfg, paths[0]), checkpoint.Average(), []
+    dev, mean, scored = DevSet.of(cfg, paths[0]), averaging.Average(), []
     for path in paths:
         mean.add(path)
         scored.append(dev.score(mean))

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -36,6 +35,7 @@ from aiayn.report.formats import markdown, markdown_table
 from aiayn.report.rows import leaves
 from aiayn.report.runs import Run
 from aiayn.report.table import MINUS, Column, Notes, cells
+from aiayn.schema import count_of, path_of
 from aiayn.tasks.inputs import evaluated_data, split_text
 
 log = logging.getLogger(__name__)
@@ -85,9 +85,8 @@ def compare(cfg: DictConfig) -> None:
         ValueError: if one of them is not finished or lacks the translations, both are the same, or they are of
             different sentences.
     """
-    for key in ("examples", "training_sentences"):
-        if cfg[key] < 0:
-            raise ValueError(f"{key} must be at least 0, got {cfg[key]}.")
+    examples, most = (count_of(cfg, key, least=0) for key in ("examples", "training_sentences"))
+    output = path_of(cfg, "output") if cfg.output is not None else None
     one, other = read_system(cfg, "a"), read_system(cfg, "b")
     if one.name == other.name:
         raise ValueError(f"a and b are both {one.name}; name another folder, or give b_checkpoint=last.")
@@ -98,13 +97,13 @@ def compare(cfg: DictConfig) -> None:
     log.info("comparing %d translations", len(one.sources))
     sections = [
         scores(one, other),
-        *by_sentence(one, other, examples=cfg.examples),
+        *by_sentence(one, other, examples=examples),
         by_length(one, other),
-        by_frequency(one, other, most=cfg.training_sentences),
+        by_frequency(one, other, most=most),
     ]
     show(head, sections)
-    if cfg.output:
-        write_text(Path(str(cfg.output)), to_markdown(head, sections))
+    if output:
+        write_text(output, to_markdown(head, sections))
 
 
 def read_system(cfg: DictConfig, key: str) -> System:
@@ -140,7 +139,7 @@ def finished(cfg: DictConfig, key: str) -> tuple[Run, str]:
     Raises:
         ValueError: if it is none, is not done, or is an evaluation of another split.
     """
-    run = Run.read(Path(str(cfg[key])).resolve(), row=key)
+    run = Run.read(path_of(cfg, key).resolve(), row=key)
     if run.state != "done":
         raise ValueError(
             f"{key}={cfg[key]} must be a finished run's folder, or task=evaluate's, but is {run.state}; finish it, or "

@@ -1,12 +1,12 @@
 """task=export: a finished model as a folder for other programs."""
 
 import logging
-from pathlib import Path
 
 from omegaconf import DictConfig
 
 from aiayn.files import whole_folder
 from aiayn.inference import checkpoint, export
+from aiayn.schema import path_of
 from aiayn.tasks.inputs import checkpoint_file
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ def export_model(cfg: DictConfig) -> None:
     if cfg.format == "safetensors" and cfg.quantization is not None:
         raise ValueError(f"quantization={cfg.quantization} is for format=ctranslate2; safetensors keeps the weights.")
     file = checkpoint_file(cfg.checkpoint)
-    output = Path(cfg.output)
+    output = path_of(cfg, "output")
     with whole_folder(output) as folder:
         loaded = checkpoint.read(file)
         if cfg.format == "safetensors":

@@ -4,7 +4,6 @@ import json
 import sys
 from contextlib import nullcontext
 from itertools import islice
-from pathlib import Path
 
 from omegaconf import DictConfig
 
@@ -13,6 +12,7 @@ from aiayn.files import whole
 from aiayn.inference import ensemble
 from aiayn.inference.beam_search import length_penalty
 from aiayn.inference.scoring import log_likelihoods
+from aiayn.schema import path_of
 from aiayn.tasks.inputs import checkpoint_files, evaluated_inference
 
 WINDOW = 2048  # pairs in memory at once
@@ -25,10 +25,10 @@ def rescore(cfg: DictConfig) -> None:
         ValueError: if the files are not of one length, or one cannot be read.
     """
     loaded, model = ensemble.load(checkpoint_files(cfg.checkpoint), accelerator=cfg.trainer.accelerator)
-    pairs = aligned_lines(Path(cfg.source), Path(cfg.target))
+    pairs = aligned_lines(path_of(cfg, "source"), path_of(cfg, "target"))
     inference = evaluated_inference(cfg, loaded.config)
     budget, alpha = inference["tokens_per_batch"], inference["alpha"]
-    with whole(Path(cfg.output)) if cfg.output else nullcontext(sys.stdout) as output:
+    with whole(path_of(cfg, "output")) if cfg.output is not None else nullcontext(sys.stdout) as output:
         while window := list(islice(pairs, WINDOW)):
             sums, tokens = log_likelihoods(model, loaded.tokenizer, *zip(*window, strict=True), tokens_per_batch=budget)
             for log_probability, length in zip(sums.tolist(), tokens.tolist(), strict=True):

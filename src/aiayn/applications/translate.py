@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
@@ -19,6 +18,7 @@ from aiayn.inference.ctranslate2_decoder import Exported
 from aiayn.inference.ensemble import Ensemble
 from aiayn.inference.translation import Translation, open_with, translator
 from aiayn.model.transformer import Transformer
+from aiayn.schema import count_of, path_of
 from aiayn.tasks.inputs import checkpoint_files, evaluated_inference
 
 log = logging.getLogger(__name__)
@@ -35,26 +35,27 @@ def translate(cfg: DictConfig) -> None:
     """
     if cfg.format not in ("text", "jsonl"):
         raise ValueError(f"format must be text or jsonl, got {cfg.format}.")
-    if cfg.window < 1:
-        raise ValueError(f"window must be at least 1 line, got {cfg.window}.")
+    size, n_best = count_of(cfg, "window"), count_of(cfg, "n_best")
+    source = path_of(cfg, "input") if cfg.input is not None else sys.stdin.buffer
+    output_file = path_of(cfg, "output") if cfg.output is not None else None
     loaded, model = open_with(cfg.backend, checkpoint_files(cfg.checkpoint), accelerator=cfg.trainer.accelerator)
     inference = evaluated_inference(cfg, loaded.config)
-    if not 1 <= cfg.n_best <= inference["beam"]:
-        raise ValueError(f"n_best must be from 1 to inference.beam, got n_best={cfg.n_best}, {inference['beam']}.")
+    if n_best > inference["beam"]:
+        raise ValueError(f"n_best must be at most inference.beam={inference['beam']}, got {n_best}; widen the beam.")
     searcher = translator(model, loaded.tokenizer, **inference, max_source_length=cfg.max_source_length)
     aligned = cfg.format == "jsonl" and shows_attention(model, loaded.tokenizer)
-    lines = enumerate(read_lines(Path(cfg.input or "/dev/stdin")))
+    lines = enumerate(read_lines(source))
     sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
-    with whole(Path(cfg.output)) if cfg.output else nullcontext(sys.stdout) as output:
-        while window := list(islice(lines, cfg.window)):
+    with whole(output_file) if output_file else nullcontext(sys.stdout) as output:
+        while window := list(islice(lines, size)):
             numbers, sentences = zip(*window, strict=True)
-            found = searcher.n_best(sentences, cfg.n_best)
+            found = searcher.n_best(sentences, n_best)
             if cfg.format == "jsonl":
                 links = alignments(model, searcher.tokenizer, sentences, found) if aligned else [None] * len(found)
                 output.writelines(f"{as_json(*line)}\n" for line in zip(sentences, found, links, strict=True))
             else:
                 for number, translations in zip(numbers, found, strict=True):
-                    output.writelines(f"{line}\n" for line in as_text(number, translations, n_best=cfg.n_best))
+                    output.writelines(f"{line}\n" for line in as_text(number, translations, n_best=n_best))
             output.flush()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
-from aiayn.inference import checkpoint
+from aiayn.inference import averaging, checkpoint
 
 log = logging.getLogger(__name__)
 
@@ -71,5 +71,5 @@ class CheckpointAveraging(ModelCheckpoint):
         for surplus in paths[: -self.keep]:
             surplus.unlink()
         paths = paths[-self.keep :]
-        checkpoint.write(folder / "averaged.ckpt", checkpoint.average(paths))
+        checkpoint.write(folder / "averaged.ckpt", averaging.average(paths))
         log.info("averaged the last %d checkpoints: %s", len(paths), ", ".join(path.stem for path in paths))

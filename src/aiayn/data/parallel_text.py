@@ -10,8 +10,9 @@ import hashlib
 import logging
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 logger = logging.getLogger(__name__)
 
@@ -246,23 +247,32 @@ def _unequal(source: Path, source_lines: int, target: Path, target_lines: int) -
     )
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """Lines of a file, gzipped if its name ends in ".gz".
+def read_lines(path: Path | BinaryIO) -> Iterator[str]:
+    """Lines of a file, gzipped if its name ends in ".gz", or of an open one.
 
-    Split at line feeds only: real corpora hold U+0085 and U+2028 inside sentences.
+    Split at line feeds only: real corpora hold U+0085 and U+2028 inside sentences. A byte order mark at the beginning
+    is no text.
     """
     number = 0
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with _opened(path) as file:
             for line in file:
                 number += 1
-                yield line.removesuffix(b"\n").removesuffix(b"\r").decode()
+                text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
+                yield text if number > 1 else text.removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}, line {number}, is not UTF-8 ({error}). Convert the file to UTF-8.") from error
     except FileNotFoundError as error:
         raise ValueError(f"the file {path} does not exist.") from error
     except (EOFError, OSError, zlib.error) as error:
         raise ValueError(f"{path} cannot be read after line {number}: {error}. Is the file complete?") from error
+
+
+def _opened(path: Path | BinaryIO) -> AbstractContextManager[BinaryIO]:
+    """A file to read; one that is open already stays so."""
+    if not isinstance(path, Path):
+        return nullcontext(path)
+    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
 
 
 def _digest(path: Path) -> str:

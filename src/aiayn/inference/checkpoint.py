@@ -9,7 +9,7 @@ safetensors is read as such a file is.
 import json
 import os
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,13 +65,18 @@ class Checkpoint:
         Raises:
             ValueError: if the weights do not fit the config.
         """
-        model = build_model(self.config["model"], vocab_size=self.tokenizer.vocab_size)
+        has_gpu = torch.cuda.is_available()
+        if accelerator in ("gpu", "cuda") and not has_gpu:
+            raise ValueError(f"trainer.accelerator={accelerator}, but torch sees no GPU; give auto or cpu.")
+        try:
+            model = build_model(self.config["model"], vocab_size=self.tokenizer.vocab_size)
+        except (KeyError, TypeError, AttributeError, RuntimeError, HydraException) as error:
+            raise ValueError(f"the checkpoint's config describes no model of ours: {_line(error)}") from error
         try:
             model.load_state_dict(self.weights)
         except RuntimeError as error:
-            raise ValueError(f"the checkpoint's weights do not fit its config: {error}") from error
-        has_gpu = accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
-        return model.eval().to("cuda" if has_gpu else "cpu")
+            raise ValueError(f"the checkpoint's weights do not fit its config: {_line(error)}") from error
+        return model.eval().to("cuda" if has_gpu and accelerator in ("auto", "gpu", "cuda") else "cpu")
 
 
 def build_model(config: Mapping[str, Any], *, vocab_size: int) -> Transformer:
@@ -106,7 +111,13 @@ def own(target: str, *, package: str) -> Any:
 
 
 def targets(config: Any) -> Iterator[str]:
-    """Everything that a config would call."""
+    """Everything that a resolved config would call.
+
+    Raises:
+        ValueError: if it holds an interpolation, which could bring what is not seen here: `${oc.create:...}`.
+    """
+    if isinstance(config, str) and "${" in config:
+        raise ValueError(f"the config has an interpolation, {config[:80]!r}; those of finished runs are resolved.")
     if isinstance(config, Mapping):
         for key, value in config.items():
             if key == "_target_":
@@ -214,9 +225,18 @@ def _checked(content: Any, path: Path, kinds: Mapping[str, type]) -> dict[str, A
     """The content, if it is a checkpoint's."""
     content = content if isinstance(content, dict) else {}
     wrong = [key for key, kind in kinds.items() if not isinstance(content.get(key), kind)]
-    if wrong or "model" not in content["config"]:
-        raise ValueError(f"checkpoint {path} was not written by aiayn: it holds no {', '.join(wrong or ['model'])}.")
+    if not wrong and not isinstance(content["config"].get("model"), dict):
+        wrong.append("model")
+    if not all(isinstance(value, Tensor) for value in content.get("state_dict", {}).values()):
+        wrong.append("state_dict of tensors")
+    if wrong:
+        raise ValueError(f"checkpoint {path} was not written by aiayn: it holds no {', '.join(wrong)}.")
     return content
+
+
+def _line(error: Exception) -> str:
+    """What an error says, in one line that is not too long."""
+    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 def stored_tokenizer(content: Mapping[str, Any], path: Path) -> Tokenizer:
@@ -247,73 +267,6 @@ def unpacked(content: dict[str, Any], path: Path) -> Checkpoint:
         ValueError: if the tokenizer inside is damaged; `path` is whose content it says it is.
     """
     tokenizer = stored_tokenizer(content, path)
-    weights = {
-        name.removeprefix(PREFIX): value for name, value in content["state_dict"].items() if name.startswith(PREFIX)
-    }
+    named = {str(name): value for name, value in content["state_dict"].items()}
+    weights = {name.removeprefix(PREFIX): value for name, value in named.items() if name.startswith(PREFIX)}
     return Checkpoint(weights, content["config"], tokenizer, content["global_step"])
-
-
-def trained_weights(content: dict[str, Any]) -> dict[str, Tensor]:
-    """The weights that training goes on from; with callbacks=ema, `state_dict` is their moving average instead."""
-    return content.get("current_model_state", content["state_dict"])
-
-
-class Average:
-    """The mean of the weights of one run's checkpoints (section 6.1), which are added one by one.
-
-    Their sum is kept in float64; besides, no more than the weights of one checkpoint are in memory at a time.
-    """
-
-    def __init__(self) -> None:
-        self.paths: list[Path] = []
-        self.step = 0  # the greatest of them
-        self.likeness: tuple[Any, ...] = ()  # what they must agree on
-        self.kept: dict[str, Any] = {}  # what is not averaged
-        self.sums: dict[str, Tensor] = {}
-        self.types: dict[str, torch.dtype] = {}
-
-    def add(self, path: Path) -> None:
-        """Read a checkpoint, and add its weights as they were trained.
-
-        Raises:
-            ValueError: if it cannot be read, or differs from the others in tokenizer or model.
-        """
-        content = read_raw(path)
-        weights = trained_weights(content)
-        shapes = {name: value.shape for name, value in weights.items()}
-        likeness = content["tokenizer_hash"], content["config"]["model"], shapes
-        if not self.paths:
-            self.likeness = likeness
-            self.kept = {key: content[key] for key in ("config", "tokenizer", "tokenizer_hash")}
-            self.sums = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in weights.items()}
-            self.types = {name: value.dtype for name, value in weights.items()}
-        elif likeness != self.likeness:
-            raise ValueError(
-                f"checkpoints {self.paths[0]} and {path} differ in tokenizer or model; give those of one run."
-            )
-        for name, value in weights.items():
-            self.sums[name] += value
-        self.paths.append(path)
-        self.step = max(self.step, content["global_step"])
-
-    def content(self) -> dict[str, Any]:
-        """The mean as the content of a checkpoint, without training state; `write` and `unpacked` take it."""
-        weights = {name: (total / len(self.paths)).to(self.types[name]) for name, total in self.sums.items()}
-        averaged = [str(path) for path in self.paths]
-        return {**self.kept, "state_dict": weights, "global_step": self.step, "averaged": averaged}
-
-
-def average(paths: Sequence[Path]) -> dict[str, Any]:
-    """The content of a checkpoint with the mean of others' weights, as `Average` has it.
-
-    Raises:
-        ValueError: if there are none, one is listed twice, or they differ in tokenizer or model.
-    """
-    if not paths:
-        raise ValueError("checkpoints=[] names no checkpoint to average.")
-    if len({path.resolve() for path in paths}) < len(paths):
-        raise ValueError(f"checkpoints lists a file twice: {', '.join(map(str, paths))}.")
-    mean = Average()
-    for path in paths:
-        mean.add(path)
-    return mean.content()

@@ -86,6 +86,8 @@ class Translator:
             name: Of the sentences, for the progress bar.
             silent: Show no progress.
         """
+        if isinstance(sentences, str):
+            raise ValueError("sentences must be a list of them, got one string; give [sentence].")
         pieces = [self._pieces(source) for source in self.tokenizer.encode(sentences)]
         if long := sum(len(sentence) > 1 for sentence in pieces):
             limit = f"more than {self.max_source_length} tokens"

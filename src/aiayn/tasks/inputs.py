@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from aiayn.data.parallel_text import ParallelText
 from aiayn.inference import checkpoint
+from aiayn.schema import check_ranges
 
 
 def overridden() -> list[str]:
@@ -56,21 +57,37 @@ def evaluated_data(cfg: DictConfig, stored: Mapping[str, Any]) -> DictConfig:
         return cfg.data
     if stray := [key for key in keys if key.startswith("data.") and key != "data.split"]:
         raise ValueError(f"{stray[0]} is set, but not for which data; name them too, as in data=text {stray[0]}=...")
-    for target in checkpoint.targets(stored["data"]["corpus"]):  # a stranger's file may have chosen it
+    own = _part(stored, "data")
+    for target in checkpoint.targets(own["corpus"]):  # a stranger's file may have chosen it
         found = checkpoint.own(target, package="aiayn.data")
         if not hasattr(found, "pairs") and get_type_hints(found or int).get("return") is not ParallelText:
             raise ValueError(f"the config names {target} as its data; only corpora of aiayn.data are accepted.")
-    return OmegaConf.create({**stored["data"], "split": cfg.data.split})
+    return OmegaConf.create({**own, "split": cfg.data.split})
 
 
 def evaluated_inference(cfg: DictConfig, stored: Mapping[str, Any]) -> dict[str, Any]:
-    """How to search: as `inference=` says, else as the stored config does but for the keys that are set."""
+    """How to search: as `inference=` says, else as the stored config does but for the keys that are set.
+
+    Raises:
+        ValueError: if a value is out of range, or the stored config says not how to search.
+    """
     keys = overridden()
     if "inference" in keys or "experiment" in keys:
+        check_ranges({"inference": cfg.inference})
         return dict(cfg.inference)
     given = {name for key in keys if (name := key.removeprefix("inference.")) != key}
-    own = stored["inference"]
-    return {name: value if name in given else own.get(name, value) for name, value in cfg.inference.items()}
+    own = _part(stored, "inference")
+    found = {name: value if name in given else own.get(name, value) for name, value in cfg.inference.items()}
+    check_ranges({"inference": found})
+    return found
+
+
+def _part(stored: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A part of a stored config."""
+    part = stored.get(name)
+    if not isinstance(part, Mapping) or (name == "data" and "corpus" not in part):
+        raise ValueError(f"the checkpoint's config has no {name}; name it on the command line: {name}=...")
+    return part
 
 
 def split_text(data: DictConfig) -> tuple[list[str], list[str]]:
