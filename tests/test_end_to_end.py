@@ -76,6 +76,13 @@ def test_the_last_checkpoints_are_kept_and_averaged(finished: Path) -> None:
         assert torch.equal(value, mean.float()), name
 
 
+def test_no_checkpoint_is_left_out_where_an_epoch_ends(aiayn: CommandLine, tmp_path: Path) -> None:
+    every = ["training.checkpoint_steps=1", "training.keep_checkpoints=99", "training.validate_steps=99"]
+    aiayn(*every, "data.corpus.pairs=200", "data.vocab_size=200", f"run_dir={tmp_path}")
+    kept = [int(path.stem.removeprefix("step_")) for path in sorted((tmp_path / "checkpoints").glob("step_*.ckpt"))]
+    assert kept == list(range(1, 25))
+
+
 def test_a_run_that_is_done_does_nothing(aiayn: CommandLine, finished: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (finished / "checkpoints").iterdir()}
     done = aiayn(f"run_dir={finished}")
@@ -164,9 +171,8 @@ def test_a_killed_run_resumes_bit_for_bit(
 
 
 def test_evaluate_gives_the_scores_of_the_run(aiayn: CommandLine, finished: Path, tmp_path: Path) -> None:
-    decoding = ["inference=greedy", "inference.max_extra_length=2"]
-    file = f"checkpoint={finished}/checkpoints/averaged.ckpt"
-    aiayn("task=evaluate", file, "data.split=test", f"run_dir={tmp_path}", *decoding, small=False)
+    # Searched as the run does, greedily, and not as the config's defaults say.
+    aiayn("task=evaluate", f"checkpoint={finished}", "data.split=test", f"run_dir={tmp_path}", small=False)
     evaluation, result = (
         json.loads(path.read_text()) for path in (tmp_path / "evaluation.json", finished / "result.json")
     )

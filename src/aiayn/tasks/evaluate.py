@@ -139,6 +139,8 @@ def write_lines(path: Path, lines: Sequence[str]) -> None:
 def show(folder: RunFolder, corpus: Corpus, *, samples: int = 4) -> None:
     """Print what a finished run has come to: scores with signatures, a few translations, speed, and its folder."""
     result, console = folder.result, Console()
+    if not console.is_terminal:
+        console.width = 200
     sets = {
         f"{name} {split}": scored
         for name, splits in result["scores"].items()
@@ -201,6 +203,8 @@ def evaluate(cfg: DictConfig) -> None:
         "scores": {name: {"step": loaded.step, data.split: result.as_dict()}},
     }
     write_text(folder / "evaluation.json", json.dumps(content, indent=2) + "\n")
+    searched = f"beam {inference['beam']}, alpha {inference['alpha']}"
+    log.info("checkpoint %s, step %d, %s", absolute(cfg.checkpoint), loaded.step, searched)
     for score in result.scores.values():
         print(f"{data.name} {data.split} {score}")
     print(f"{data.name} {data.split} perplexity {result.perplexity:.2f}, exact match {100 * result.exact_match:.1f} %")
