@@ -130,7 +130,10 @@ def read_system(cfg: DictConfig, key: str) -> System:
             f"{file} does not translate {split} of {data.name} as it is now: {problem}; name the data that were "
             "translated, as in data=text data.test.source=..., or run task=evaluate again."
         )
-    return System(f"{run.folder}, checkpoint {checkpoint}", data, corpus, sources, references, hypotheses)
+    searched = run.config.get("inference") or {}
+    known = [f"{key} {searched[key]}" for key in ("beam", "alpha") if key in searched]
+    name = ", ".join([str(run.folder), f"checkpoint {checkpoint}", *known])
+    return System(name, data, corpus, sources, references, hypotheses)
 
 
 def finished(cfg: DictConfig, key: str) -> tuple[Run, str]:
