@@ -80,7 +80,7 @@ def test_without_a_target_it_is_the_models_own_translation(task, file, capsys):
         (f"sentence='{'man ' * 101}'", r"sentence must have 1 to 100 tokens, got \d{3}"),
         ("target=''", "target must have 1 to 100 tokens, got 0"),
         ("sentence=null", "sentence must be a text, got sentence=None"),
-        ("sentence=[a,man]", r"sentence must be a text, got sentence=\['a', 'man'\]; .* quoted twice"),
+        ("sentence=[a,man]", r"sentence must be a text, got sentence=\['a', 'man'\]; quote it twice"),
         ("sentence={a:man}", "sentence must be a text"),
         ("sentence=true", "sentence must be a text, got sentence=True"),
         ("target=[ein,Mann]", r"target must be a text, got target=\['ein', 'Mann'\]"),
@@ -96,7 +96,7 @@ def test_bad_input_is_refused_and_nothing_is_written(task, tmp_path, override, m
 
 def test_a_file_in_the_place_of_the_output_is_refused_at_once(task, tmp_path):
     (tmp_path / "a.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"output must be a folder, got .*a\.txt is a file"):
+    with pytest.raises(ValueError, match=r"output must be a folder, got .*a\.txt is none"):
         task(f"output={tmp_path}/a.txt", "checkpoint=/nowhere.ckpt")
     assert (tmp_path / "a.txt").read_text() == "mine"
 

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ from conftest import SMALL, Told, write_checkpoint
 from aiayn.applications.heads import cells, heads, notes
 from aiayn.inference import checkpoint
 from aiayn.inference.export import write_safetensors
+from aiayn.model.transformer import Transformer
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_a_file_in_the_place_of_the_output_is_refused_at_once(run: Path, told: T
     (tmp_path / "h.txt").write_text("mine")
     (run / "checkpoints" / "averaged.ckpt").write_text("nothing that can be read")
     for place in ("h.txt", "h.txt/there"):
-        with pytest.raises(ValueError, match=r"output must be a folder, got .*h\.txt is a file; name another"):
+        with pytest.raises(ValueError, match=r"output must be a folder, got .*h\.txt is none; name another"):
             heads(told(*task(run, f"output={tmp_path}/{place}")))
     assert (tmp_path / "h.txt").read_text() == "mine"
 
@@ -104,6 +104,23 @@ def test_a_file_in_the_place_of_the_output_is_refused_at_once(run: Path, told: T
 def test_bad_values_are_refused(run: Path, told: Told, overrides: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         heads(told(*task(run, *overrides)))
+    assert not (run / "heads").exists()
+
+
+@pytest.mark.parametrize("missing", ["heads", "output"])
+def test_an_attention_without_heads_to_see_is_refused(
+    run: Path, told: Told, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    build = checkpoint.Checkpoint.model
+
+    def opaque(self: checkpoint.Checkpoint, accelerator: str) -> Transformer:
+        model = build(self, accelerator)
+        delattr(model.encoder.layers[0].self_attention, missing)
+        return model
+
+    monkeypatch.setattr(checkpoint.Checkpoint, "model", opaque)
+    with pytest.raises(ValueError, match=f"does not show its heads: it has no `{missing}`"):
+        heads(told(*task(run)))
     assert not (run / "heads").exists()
 
 

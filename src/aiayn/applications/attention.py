@@ -73,7 +73,7 @@ def as_text(key: str, value: Any) -> str:
         ValueError: if YAML takes it for something else: null, true, a list.
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{key} must be a text, got {key}={value}; text that YAML takes for more is quoted twice.")
+        raise ValueError(f"{key} must be a text, got {key}={value}; quote it twice, as in {key}=\"'null'\".")
     return str(value)
 
 
@@ -95,8 +95,8 @@ def chosen_folder(output: Any, default: Path) -> Path:
         ValueError: if a file is in its place.
     """
     folder = default if output is None else Path(str(output))
-    if taken := [path for path in (folder, *folder.parents) if path.is_file()]:
-        raise ValueError(f"output must be a folder, got {folder}, and {taken[0]} is a file; name another output.")
+    if taken := [path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()]:
+        raise ValueError(f"output must be a folder, got {folder}, and {taken[0]} is none; name another output.")
     return folder
 
 

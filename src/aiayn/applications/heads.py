@@ -17,7 +17,7 @@ from rich.table import Table
 
 from aiayn.analysis.figures import draw_heads
 from aiayn.analysis.heads import losses, measures
-from aiayn.analysis.weights import KINDS
+from aiayn.analysis.weights import KINDS, attentions
 from aiayn.applications.attention import chosen_folder, run_of
 from aiayn.evaluation.metric import Score
 from aiayn.files import write_text
@@ -58,6 +58,7 @@ def heads(cfg: DictConfig) -> None:
     data = evaluated_data(cfg, loaded.config)
     sources, references = (side[: cfg.sentences] for side in split_text(data))
     model = loaded.model(cfg.trainer.accelerator)
+    attentions(model, "project", "heads", "output")  # what has none of these is refused before the long work
     encoded = map(loaded.tokenizer.encode, (sources, references))
     figures = measures(model, *encoded, tokens_per_batch=cfg.inference.tokens_per_batch)
     searcher = translator(model, loaded.tokenizer, **cfg.inference)
