@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "evaluation": set(),
     "inference": {"model", "data.tokenizer", "progress"},
     "training": {"model", "data", "inference", "evaluation"},
-    "report": {"evaluation", "schema"},
+    "report": {"evaluation", "schema", "files"},
     "callbacks": {*STAGES, "progress"},
     "hydra_plugins": {"report", "schema"},
     "tasks": {*STAGES, "report", "callbacks", "progress", "files", "run_folder", "schema"},

@@ -17,19 +17,8 @@ def whole(path: Path) -> Iterator[TextIO]:
     Raises:
         OSError: if it cannot be written; an older file of that name is then untouched.
     """
-    path = path.resolve()  # a link stays a link
-    if path.exists() and not path.is_file():  # a device or a pipe cannot be replaced; a folder is refused by the system
-        with path.open("w", encoding="utf-8", newline="\n") as file:
-            yield file
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            yield file
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with _replacing(path) as place, place.open("w", encoding="utf-8", newline="\n") as file:
+        yield file
 
 
 def write_text(path: Path, text: str) -> None:
@@ -40,6 +29,32 @@ def write_text(path: Path, text: str) -> None:
     """
     with whole(path) as file:
         file.write(text)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file that is no text, a picture for one, as `whole` does.
+
+    Raises:
+        OSError: if it cannot be written; an older file of that name is then untouched.
+    """
+    with _replacing(path) as place:
+        place.write_bytes(content)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Where to write what is to be at a path: a name beside it, which becomes the path's own unless the block fails."""
+    path = path.resolve()  # a link stays a link
+    if path.exists() and not path.is_file():  # a device or a pipe cannot be replaced; a folder is refused by the system
+        yield path
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 @contextmanager

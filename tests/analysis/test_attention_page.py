@@ -8,8 +8,9 @@ import subprocess
 import pytest
 import torch
 
-from aiayn.analysis.page import attention, labels, page
-from aiayn.analysis.weights import weights
+from aiayn.analysis.figures import COLORS, LEAST
+from aiayn.analysis.page import HERE, attention, labels, page
+from aiayn.analysis.weights import KINDS, weights
 from aiayn.data.tokenizer import BOS, EOS, Tokenizer
 
 EVIL = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
@@ -37,6 +38,12 @@ def test_pieces_are_shown_as_words():
         ".",
         "</s>",
     ]
+
+
+def test_the_script_names_and_colours_heads_as_the_pictures_do():
+    script = (HERE / "attention.js").read_text(encoding="utf-8")
+    found = {name: json.loads(re.search(f"const {name} = (.*);", script)[1]) for name in ("COLORS", "KINDS", "LEAST")}
+    assert found == {"COLORS": list(COLORS), "KINDS": KINDS, "LEAST": LEAST}
 
 
 def made(tokens: list[str]) -> dict:
@@ -98,6 +105,7 @@ def test_a_browser_draws_what_is_chosen(tmp_path, script, lines, cells):
     assert shown.count("fill-opacity") == cells
     assert "taken'&lt;/script&gt;" in shown
     assert "<img" not in shown
+    assert [name for name in KINDS.values() if f">{name}</option>" in shown] == list(KINDS.values())
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from aiayn.analysis.figures import COLORS, VIEWS, draw
+from aiayn.analysis.figures import COLORS, VIEWS, draw, draw_heads
 
 QUERY = ["<s>", "Ein", "$\\nosuch$", "Haus", "\u00b7chen"]
 KEY = ["A", "small", "house"]
@@ -17,7 +17,9 @@ def figure(monkeypatch, tmp_path):
     """Draw, and give the figure as well as its file."""
     drawn = []
     save = Figure.savefig
-    monkeypatch.setattr(Figure, "savefig", lambda self, *args: (drawn.append(self), save(self, *args)))
+    monkeypatch.setattr(
+        Figure, "savefig", lambda self, *args, **options: (drawn.append(self), save(self, *args, **options))
+    )
 
     def draw_one(view, heads, weights=WEIGHTS):
         draw(tmp_path / "x.png", weights, query=QUERY, key=KEY, heads=heads, title="layer 2 of 3", view=view)
@@ -75,3 +77,31 @@ def test_a_map_is_white_where_nothing_is_attended_to(figure):
     color = [int(COLORS[1][at : at + 2], 16) / 255 for at in (1, 3, 5)]
     np.testing.assert_allclose(bottom_left, color, atol=0.01)
     np.testing.assert_allclose(bottom_right, 1)
+
+
+def test_each_head_has_its_figure_in_the_panel_of_its_kind(monkeypatch, tmp_path):
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, *args, **options: drawn.append(self))
+    values = np.arange(2 * 3 * 5).reshape(2, 3, 5)  # (kinds, layers, heads)
+    written = np.vectorize("{:d}*".format)(values)
+    draw_heads(tmp_path / "x.png", {"one": (values, written), "two": (-values, written)}, kinds=["a", "b"])
+    panels = [axes for axes in drawn[0].axes if axes.get_title()]
+    assert [axes.get_title() for axes in panels] == ["a: one", "b: one", "a: two", "b: two"]
+    for axes, expected in zip(panels, [*values, *-values], strict=True):
+        assert (axes.images[0].get_array() == expected).all()
+        places = {text.get_position(): text.get_text() for text in axes.texts}
+        assert places == {(head, layer): f"{abs(value)}*" for (layer, head), value in np.ndenumerate(expected)}
+
+
+def test_a_picture_that_cannot_be_drawn_leaves_the_old_one(monkeypatch, tmp_path):
+    def half(figure, place, **options):
+        (place.write if hasattr(place, "write") else place.write_bytes)(b"half")
+        raise OSError("no space")
+
+    path = tmp_path / "x.png"
+    path.write_bytes(b"old")
+    monkeypatch.setattr(Figure, "savefig", half)
+    with pytest.raises(OSError, match="no space"):
+        draw(path, WEIGHTS, query=QUERY, key=KEY, heads=[1], title="x", view="maps")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]

@@ -85,6 +85,14 @@ def test_heads_that_look_at_one_position(build, monkeypatch):
     np.testing.assert_allclose(found["confidence"][2, 0], [4 / 5, 1, 0])
 
 
+@pytest.mark.parametrize("missing", ["heads", "output"])
+def test_heads_that_cannot_be_masked_are_refused(build, missing):
+    model = build()
+    delattr(model.decoder.layers[1].cross_attention, missing)
+    with pytest.raises(ValueError, match=f"MultiHeadAttention does not show its heads: it has no `{missing}`"):
+        losses(model, None, ["a"], ["b"])
+
+
 def test_without_a_source_word_there_is_nothing_to_measure(build):
     with pytest.raises(ValueError, match="all source sentences are empty"):
         measures(build(), SOURCES[1:2], TARGETS[1:2], tokens_per_batch=7)
@@ -134,10 +142,10 @@ def model(build, tokenizer):
 
 def test_what_is_lost_without_a_head(model, tokenizer, texts):
     search = {"beam": 1, "alpha": 0.6, "max_extra_length": 3, "tokens_per_batch": 100}
-    own = translator(model, tokenizer, **search)
+    searcher = translator(model, tokenizer, **search)
     # References that the whole model translates without a mistake, so that there is something to lose.
-    references = own.translate(texts)
-    full, found = losses(model, own, texts, references)
+    references = searcher.translate(texts)
+    full, found = losses(model, searcher, texts, references)
     assert full.value == pytest.approx(100)
     shapes = {name: values.shape for name, values in found.items()}
     assert shapes == dict.fromkeys(("bleu_lost", "p", "p_holm"), (3, 2, 2))
@@ -145,8 +153,8 @@ def test_what_is_lost_without_a_head(model, tokenizer, texts):
         side = model.encoder if kind == 0 else model.decoder
         attention = side.layers[layer].cross_attention if kind == 2 else side.layers[layer].self_attention
         with masked(attention, head):
-            without = sacre_bleu(own.translate(texts), [references]).value
+            without = sacre_bleu(searcher.translate(texts), [references]).value
         assert found["bleu_lost"][kind, layer, head] == full.value - without
     assert found["bleu_lost"].max() > 1
     assert (found["bleu_lost"][0, 0, 1], found["p"][0, 0, 1], found["p_holm"][0, 0, 1]) == (0, 1, 1)
-    assert own.translate(texts) == references
+    assert searcher.translate(texts) == references

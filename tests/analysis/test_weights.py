@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from aiayn.analysis.weights import weights
+from aiayn.analysis.weights import attentions, weights
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 9, 10, 3], [11, 12, 13, 3, 0, 0, 0]])  # EOS is 3, padding 0
 TARGET = torch.tensor([[2, 14, 15, 16, 17], [2, 18, 19, 0, 0]])
@@ -53,6 +53,15 @@ def test_padding_changes_no_weight_of_a_sentence(model):
     torch.testing.assert_close(together.cross[:, 1:, :, :3, :4], alone.cross)
 
 
+def test_every_attention_is_of_a_kind(model):
+    found = attentions(model, "project", "heads", "output")
+    names = {of: name for name, of in model.named_modules()}
+    assert {kind: [names[module] for module in modules] for kind, modules in found.items()} == {
+        kind: [name.replace(".", f".layers.{layer}.") for layer in range(LAYERS)] for kind, name in KINDS.items()
+    }
+    assert sum(name.endswith("attention") for name in names.values()) == len(KINDS) * LAYERS
+
+
 def hooks(model) -> int:
     return sum(len(module._forward_pre_hooks) for module in model.modules())
 
@@ -74,6 +83,6 @@ class Opaque(torch.nn.Module):
 
 def test_an_attention_without_queries_and_keys_is_refused(model):
     model.decoder.layers[1].cross_attention = Opaque()
-    with pytest.raises(ValueError, match="Opaque does not show its weights: it has no method `project`"):
+    with pytest.raises(ValueError, match="Opaque does not show its heads: it has no `project`; MultiHeadAttention has"):
         weights(model, SOURCE, TARGET)
     assert hooks(model) == 0

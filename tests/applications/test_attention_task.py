@@ -1,16 +1,18 @@
 """task=attention: what it writes, and what it refuses."""
 
+import shutil
 from itertools import product
 from pathlib import Path
 
 import pytest
-from conftest import SMALL, composed
+from conftest import SMALL, composed, write_checkpoint
 from omegaconf import OmegaConf
+from torch.nn import Identity
 
 from aiayn.applications.attention import attention
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.inference import checkpoint
-from aiayn.inference.checkpoint import build_model
+from aiayn.inference.checkpoint import Checkpoint, build_model
 
 TEXT = ["a man in a blue shirt", "ein Mann in einem blauen Hemd", "<b>&amp;</b> $x$"]
 
@@ -77,6 +79,11 @@ def test_without_a_target_it_is_the_models_own_translation(task, file, capsys):
         ("sentence='  '", "sentence must have 1 to 100 tokens, got 0"),
         (f"sentence='{'man ' * 101}'", r"sentence must have 1 to 100 tokens, got \d{3}"),
         ("target=''", "target must have 1 to 100 tokens, got 0"),
+        ("sentence=null", "sentence must be a text, got sentence=None"),
+        ("sentence=[a,man]", r"sentence must be a text, got sentence=\['a', 'man'\]; quote it twice"),
+        ("sentence={a:man}", "sentence must be a text"),
+        ("sentence=true", "sentence must be a text, got sentence=True"),
+        ("target=[ein,Mann]", r"target must be a text, got target=\['ein', 'Mann'\]"),
         ("checkpoint=[a.ckpt,b.ckpt]", "must name one model here, got 2"),
         ("checkpoint=/nowhere.ckpt", "/nowhere.ckpt does not exist"),
     ],
@@ -84,4 +91,56 @@ def test_without_a_target_it_is_the_models_own_translation(task, file, capsys):
 def test_bad_input_is_refused_and_nothing_is_written(task, tmp_path, override, message):
     with pytest.raises(ValueError, match=message):
         task(override)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_in_the_place_of_the_output_is_refused_at_once(task, tmp_path):
+    (tmp_path / "a.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"output must be a folder, got .*a\.txt is none"):
+        task(f"output={tmp_path}/a.txt", "checkpoint=/nowhere.ckpt")
+    assert (tmp_path / "a.txt").read_text() == "mine"
+
+
+def test_by_default_it_is_in_the_runs_folder_or_beside_the_file(task, file, tmp_path, monkeypatch):
+    shown = ["layers=1", "heads=1", "sentence=5", "target=ein", "output=null"]
+    inside = tmp_path / "run" / "checkpoints" / "averaged.ckpt"
+    inside.parent.mkdir(parents=True)
+    shutil.copy(file, inside)
+    task(*shown, f"checkpoint={tmp_path}/run")
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"checkpoints", "attention"}
+    monkeypatch.chdir(shutil.copytree(inside.parent, tmp_path / "elsewhere"))
+    task(*shown, "checkpoint=averaged.ckpt")
+    assert (tmp_path / "elsewhere" / "attention" / "index.html").exists()
+    monkeypatch.chdir(inside.parent)
+    shutil.rmtree(tmp_path / "run" / "attention")
+    task(*shown, "checkpoint=averaged.ckpt")
+    assert (tmp_path / "run" / "attention" / "index.html").exists()
+    task(*shown[:-1], "output=5")
+    assert (inside.parent / "5" / "index.html").exists()
+
+
+def test_what_is_translated_in_pieces_is_refused(tmp_path):
+    learned = ["model/position=learned", "model.position.max_length=5"]
+    path = write_checkpoint(tmp_path / "x.ckpt", *SMALL, *learned, words=["man", "Mann"])
+    cfg = composed("task=attention", *SMALL, f"checkpoint={path}", "sentence='man man man man man man man'")
+    with pytest.raises(ValueError, match=r"sentence must have at most 4 tokens, got 7: .* in 2 pieces"):
+        attention(cfg)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("missing", [None, "heads"])
+def test_an_attention_that_shows_nothing_is_refused(task, tmp_path, monkeypatch, missing):
+    build = Checkpoint.model
+
+    def opaque(self, accelerator):
+        model = build(self, accelerator)
+        if missing:
+            delattr(model.decoder.layers[1].cross_attention, missing)
+        else:
+            model.decoder.layers[1].cross_attention = Identity()
+        return model
+
+    monkeypatch.setattr(Checkpoint, "model", opaque)
+    with pytest.raises(ValueError, match=f"does not show its heads: it has no `{missing or 'project'}`"):
+        task()
     assert not (tmp_path / "out").exists()

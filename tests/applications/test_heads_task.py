@@ -9,6 +9,9 @@ import pytest
 from conftest import SMALL, Told, write_checkpoint
 
 from aiayn.applications.heads import cells, heads, notes
+from aiayn.inference import checkpoint
+from aiayn.inference.export import write_safetensors
+from aiayn.model.transformer import Transformer
 
 
 @pytest.fixture
@@ -27,38 +30,72 @@ def task(run: Path | str, *overrides: str) -> list[str]:
 @pytest.mark.slow
 def test_a_run_gets_a_table_and_a_picture(run: Path, told: Told, capsys: pytest.CaptureFixture[str]) -> None:
     heads(told(*task(run, "sentences=2")))
-    assert {path.name for path in (run / "heads").iterdir()} == {f"heads.{end}" for end in ("csv", "json", "md", "png")}
-    found = json.loads((run / "heads" / "heads.json").read_text())
+    folder = run / "heads" / "averaged.dev"
+    assert {path.name for path in folder.iterdir()} == {f"heads.{end}" for end in ("csv", "json", "md", "png")}
+    found = json.loads((folder / "heads.json").read_text())
     assert (found["step"], found["data"], found["split"], found["sentences"]) == (24, "numbers_ende", "dev", 2)
     assert "version:" in found["bleu"]["signature"]
     places = [(of["attention"], of["layer"], of["head"]) for of in found["heads"]]
     kinds = ("encoder self", "decoder self", "cross")
     assert places == [(kind, 1, head) for kind in kinds for head in (1, 2)]
     assert all(of["entropy"] > 0 and 0 < of["confidence"] < 1 and of["distance"] > 0 for of in found["heads"])
-    rows = list(csv.DictReader((run / "heads" / "heads.csv").open()))
+    rows = list(csv.DictReader((folder / "heads.csv").open()))
     assert [float(row["entropy"]) for row in rows] == [of["entropy"] for of in found["heads"]]
-    text = (run / "heads" / "heads.md").read_text()
+    text = (folder / "heads.md").read_text()
     assert text.count("\n| cross |") == 2
-    assert (run / "heads" / "heads.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "heads.png").read_bytes().startswith(b"\x89PNG")
     printed = capsys.readouterr().out
     assert "\u2026" not in printed  # it fits into 80 characters
     assert printed.count("\n cross ") == 2
-    assert printed.splitlines()[-1] == str(run / "heads")
+    assert printed.splitlines()[-1] == str(folder)
 
 
 @pytest.mark.slow
-def test_a_checkpoint_another_split_and_another_folder(run: Path, told: Told, tmp_path: Path) -> None:
+def test_a_checkpoint_another_split_and_another_folder(
+    run: Path, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = run / "checkpoints" / "averaged.ckpt"
-    heads(told(*task(file, "data.split=test", "sentences=3", f"output={tmp_path}/there")))
-    found = json.loads((tmp_path / "there" / "heads.json").read_text())
+    monkeypatch.chdir(tmp_path)
+    heads(told(*task(file, "data.split=test", "sentences=3", "output=5")))
+    found = json.loads((tmp_path / "5" / "heads.json").read_text())
     assert (found["checkpoint"], found["split"], found["sentences"]) == (str(file), "test", 3)
     assert not (run / "heads").exists()
+
+
+@pytest.mark.slow
+def test_the_folder_in_a_run_is_named_by_checkpoint_and_split(run: Path, told: Told) -> None:
+    file = (run / "checkpoints" / "averaged.ckpt").rename(run / "checkpoints" / "last.ckpt")
+    heads(told(*task(file, "sentences=1", "data.split=test")))
+    assert [path.name for path in (run / "heads").iterdir()] == ["last.test"]
+
+
+@pytest.mark.slow
+def test_the_heads_of_an_exported_folder_are_in_it(run: Path, told: Told, tmp_path: Path) -> None:
+    (tmp_path / "exported").mkdir()
+    write_safetensors(checkpoint.read(run / "checkpoints" / "averaged.ckpt"), tmp_path / "exported")
+    before = set(tmp_path.iterdir())
+    heads(told(*task(tmp_path / "exported", "sentences=1")))
+    assert (tmp_path / "exported" / "heads" / "exported.dev" / "heads.md").exists()
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_a_file_in_the_place_of_the_output_is_refused_at_once(run: Path, told: Told, tmp_path: Path) -> None:
+    (tmp_path / "h.txt").write_text("mine")
+    (run / "checkpoints" / "averaged.ckpt").write_text("nothing that can be read")
+    for place in ("h.txt", "h.txt/there"):
+        with pytest.raises(ValueError, match=r"output must be a folder, got .*h\.txt is none; name another"):
+            heads(told(*task(run, f"output={tmp_path}/{place}")))
+    assert (tmp_path / "h.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
         (["sentences=0"], "sentences must be at least 1, or null for all, got 0"),
+        (["sentences=a"], "sentences must be at least 1, or null for all, got a; give a whole number"),
+        (["sentences=1.5"], r"or null for all, got 1\.5"),
+        (["sentences=[1]"], r"or null for all, got \[1\]"),
+        (["sentences=true"], "or null for all, got True"),
         (["data.split=valid"], "data.split=valid is not in numbers_ende; it has train, dev, test"),
         (["data.corpus.dev=7"], "data.corpus.dev is set, but not for which data"),
         (["inference.beam=0"], "inference.beam must be at least 1, got 0"),
@@ -67,6 +104,23 @@ def test_a_checkpoint_another_split_and_another_folder(run: Path, told: Told, tm
 def test_bad_values_are_refused(run: Path, told: Told, overrides: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         heads(told(*task(run, *overrides)))
+    assert not (run / "heads").exists()
+
+
+@pytest.mark.parametrize("missing", ["heads", "output"])
+def test_an_attention_without_heads_to_see_is_refused(
+    run: Path, told: Told, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    build = checkpoint.Checkpoint.model
+
+    def opaque(self: checkpoint.Checkpoint, accelerator: str) -> Transformer:
+        model = build(self, accelerator)
+        delattr(model.encoder.layers[0].self_attention, missing)
+        return model
+
+    monkeypatch.setattr(checkpoint.Checkpoint, "model", opaque)
+    with pytest.raises(ValueError, match=f"does not show its heads: it has no `{missing}`"):
+        heads(told(*task(run)))
     assert not (run / "heads").exists()
 
 
@@ -116,7 +170,7 @@ def test_wandb_gets_both_in_the_runs_own_run(
     assert [path.suffix for path in file.parent.glob("files/media/images/heads/*")] == [".png"]
     (table,) = file.parent.glob("files/media/table/heads/*.table.json")
     found = json.loads(table.read_text())
-    assert found["columns"] == list(json.loads((run / "heads" / "heads.json").read_text())["heads"][0])
+    assert found["columns"] == list(json.loads((run / "heads" / "averaged.dev" / "heads.json").read_text())["heads"][0])
     assert len(found["data"]) == 6
     assert (run / "wandb_id.txt").read_text() == "run7"
     assert not (run / "metrics").exists()

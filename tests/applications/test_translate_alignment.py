@@ -18,28 +18,28 @@ def translated(build):
     tokenizer = Tokenizer.train(SENTENCES * 5, vocab_size=11)
     model = build(seed=3, vocab_size=tokenizer.vocab_size)
     search = {"beam": 2, "alpha": 0.6, "max_extra_length": 5, "tokens_per_batch": 64}
-    own = translator(model, tokenizer, **search, max_source_length=3)
+    searcher = translator(model, tokenizer, **search, max_source_length=3)
     worse = Translation("", [], score=-9.0, log_probability=-9.0)
-    return model, own, [[best, worse] for [best] in own.n_best(SENTENCES, 1)]
+    return model, searcher, [[best, worse] for [best] in searcher.n_best(SENTENCES, 1)]
 
 
 def test_the_best_translation_of_each_whole_sentence_is_aligned(translated):
-    model, own, found = translated
-    lines = alignments(model, own.tokenizer, SENTENCES, found)
+    model, searcher, found = translated
+    lines = alignments(model, searcher.tokenizer, SENTENCES, found)
     assert lines[1] == ""
     assert lines[2] is None  # put together from pieces
     for row in (0, 3):
-        [links] = align(model, own.tokenizer, [SENTENCES[row]], [found[row][0].tokens])
+        [links] = align(model, searcher.tokenizer, [SENTENCES[row]], [found[row][0].tokens])
         assert lines[row] == " ".join(f"{source}-{target}" for source, target in links)
     assert lines[0]
-    assert alignments(model, own.tokenizer, ["", SENTENCES[2]], [found[1], found[2]]) == ["", None]
+    assert alignments(model, searcher.tokenizer, ["", SENTENCES[2]], [found[1], found[2]]) == ["", None]
 
 
 def test_sources_of_any_length_are_aligned_where_none_is_cut(translated):
-    model, own, _ = translated
-    own.max_source_length = None
-    found = [[best] for [best] in own.n_best(SENTENCES, 1)]
-    assert None not in alignments(model, own.tokenizer, SENTENCES, found)
+    model, searcher, _ = translated
+    searcher.max_source_length = None
+    found = [[best] for [best] in searcher.n_best(SENTENCES, 1)]
+    assert None not in alignments(model, searcher.tokenizer, SENTENCES, found)
 
 
 def test_json_has_the_alignment_beside_the_translation():

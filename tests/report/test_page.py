@@ -6,9 +6,11 @@ import shutil
 import subprocess
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_runs import config, write_run
+from matplotlib.figure import Figure
 
 from aiayn.report.page import page
 from aiayn.report.plots import draw, plots
@@ -77,6 +79,20 @@ def test_plots_are_drawn_whatever_the_names(rows: list[Row], tmp_path: Path) -> 
     for plot in plots(rows):
         draw(plot, tmp_path / f"{plot.name}.png")
         assert (tmp_path / f"{plot.name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_plot_that_cannot_be_drawn_leaves_the_old_one(
+    rows: list[Row], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half(figure: Figure, place: Any, **options: Any) -> None:
+        (place.write if hasattr(place, "write") else place.write_bytes)(b"half")
+        raise OSError("no space")
+
+    (tmp_path / "x.png").write_bytes(b"old")
+    monkeypatch.setattr(Figure, "savefig", half)
+    with pytest.raises(OSError, match="no space"):
+        draw(plots(rows)[0], tmp_path / "x.png")
+    assert (tmp_path / "x.png").read_bytes() == b"old"
 
 
 def test_text_of_the_page_is_escaped(rows: list[Row]) -> None:

@@ -5,16 +5,17 @@
 // are nested arrays layers x heads x query x key. It needs no style sheet, no other script and no network, and sets text
 // as text only, so that no token can become markup.
 function drawAttention(element, data) {
-  // Okabe and Ito 2008, as many as the base model has heads; larger models repeat them.
+  // As figures.py and weights.py have them, in JSON: a test reads these three lines, and compares.
   const COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#666666", "#b8a900"];
-  const KINDS = {
-    encoder: { name: "encoder self-attention", query: data.source, key: data.source },
-    decoder: { name: "decoder self-attention", query: data.target, key: data.target },
-    cross: { name: "decoder to encoder", query: data.target, key: data.source },
+  const KINDS = { "encoder": "encoder self", "decoder": "decoder self", "cross": "cross" };
+  const LEAST = 0.04;
+  const SIDES = {
+    encoder: { query: data.source, key: data.source },
+    decoder: { query: data.target, key: data.target },
+    cross: { query: data.target, key: data.source },
   };
   const VIEWS = { lines: "lines", maps: "heat maps" };
   const FONT = "13px system-ui, sans-serif";
-  const LEAST = 0.04; // what is fainter cannot be seen
   const shown = { kind: "encoder", layer: 0, heads: new Set(), view: "lines" };
 
   const html = (name, properties = {}, ...children) => {
@@ -49,7 +50,7 @@ function drawAttention(element, data) {
 
   // The words that a token, the query or key of this number, has most to do with, in the mean over the heads shown.
   function describe(weights, side, number) {
-    const { query, key } = KINDS[shown.kind];
+    const { query, key } = SIDES[shown.kind];
     const [tokens, others] = side === "query" ? [query, key] : [key, query];
     const mean = others.map((_, other) => {
       const [q, k] = side === "query" ? [number, other] : [other, number];
@@ -61,7 +62,7 @@ function drawAttention(element, data) {
   }
 
   function drawLines(weights) {
-    const { query, key } = KINDS[shown.kind];
+    const { query, key } = SIDES[shown.kind];
     const [row, gap, pad] = [20, 200, 6];
     const left = width(query) + pad, right = left + gap;
     const y = (number) => row * (number + 0.5);
@@ -106,7 +107,7 @@ function drawAttention(element, data) {
   }
 
   function drawMap(weights, head) {
-    const { query, key } = KINDS[shown.kind];
+    const { query, key } = SIDES[shown.kind];
     const [cell, pad] = [16, 6];
     const left = width(query) + pad, top = width(key) + pad + 20;
     const node = canvas(left + cell * key.length + 1, top + cell * query.length + 1);
@@ -176,7 +177,7 @@ function drawAttention(element, data) {
   const controls = html(
     "div",
     { className: "attention-controls" },
-    selector("attention", "kind", Object.entries(KINDS).map(([kind, { name }]) => [kind, name])),
+    selector("attention", "kind", Object.entries(KINDS)),
     selector("layer", "layer", data.encoder.map((_, layer) => [layer, `${layer + 1}`])),
     selector("view", "view", Object.entries(VIEWS)),
     html("span", {}, "heads ", ...buttons),

@@ -1,13 +1,17 @@
-"""Attention weights as PNG files: lines between words as in figures 3 to 5 of the paper, and heat maps, a panel a head.
+"""Attention as PNG files: weights as lines between words, as in figures 3 to 5 of the paper, or as heat maps, a panel a
+head; and the figures of all heads of a model.
 
-A head has the same colour here and in attention.js.
+A head has the same colour in attention.js, and the same weights are left out there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from aiayn.files import write_bytes
 
 # Okabe and Ito 2008, as many as the base model has heads; larger models repeat them.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#666666", "#b8a900")
@@ -65,7 +69,47 @@ def draw(
         (_lines if view == "lines" else _map)(axes, weights[head], query, key, color)
         name_at = (column * panel[0] + MARGIN) / width, (bottom + inner[1] + above - 0.15) / height
         figure.text(*name_at, f"head {head + 1}", fontsize=FONT, color=color, weight="bold", va="center")
-    figure.savefig(path)
+    _write(path, figure)
+
+
+def draw_heads(path: Path, figures: Mapping[str, tuple[np.ndarray, np.ndarray]], *, kinds: Sequence[str]) -> None:
+    """Write heat maps of what was measured of each head: a panel for each figure and kind, layers upwards.
+
+    Args:
+        path: Of the PNG.
+        figures: By name: its values, and how each is written, both `(kinds, layers, heads)`.
+        kinds: What the kinds of attention are called.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # here, since it takes half a second to import
+    from matplotlib.figure import Figure
+
+    _, layers, heads = next(iter(figures.values()))[0].shape
+    size = (3 + 0.45 * heads * len(kinds), (1 + 0.32 * layers) * len(figures))
+    figure = Figure(figsize=size, dpi=140, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(len(figures), len(kinds), squeeze=False)
+    for (name, (values, written)), row in zip(figures.items(), panels, strict=True):
+        for kind, axes in enumerate(row):
+            image = axes.imshow(values[kind], origin="lower", aspect="auto", vmin=values.min(), vmax=values.max())
+            axes.set_xticks(range(heads), range(1, heads + 1), fontsize=7)
+            axes.set_yticks(range(layers), range(1, layers + 1), fontsize=7)
+            axes.set_title(f"{kinds[kind]}: {name}", fontsize=8)
+            for (layer, head), value in np.ndenumerate(values[kind]):
+                color = "black" if image.norm(value) > 0.5 else "white"  # the map is bright where values are large
+                text = written[kind, layer, head]
+                axes.text(head, layer, text, ha="center", va="center", fontsize=6, color=color)
+        figure.colorbar(image, ax=row, fraction=0.04, pad=0.01).ax.tick_params(labelsize=7)
+        row[0].set_ylabel("layer", fontsize=8)
+    for axes in panels[-1]:
+        axes.set_xlabel("head", fontsize=8)
+    _write(path, figure)
+
+
+def _write(path: Path, figure: Any) -> None:
+    """Write a matplotlib figure, drawn in memory first, so that no half of it is ever in its place."""
+    drawn = BytesIO()
+    figure.savefig(drawn, format="png")
+    write_bytes(path, drawn.getvalue())
 
 
 def _lines(axes: Any, weights: np.ndarray, query: Sequence[str], key: Sequence[str], color: str) -> None:

@@ -2,18 +2,18 @@
 
 Three figures come from the weights of a teacher-forced pass over sentences with their references. How much a head is
 needed is measured as in Michel et al. 2019, "Are Sixteen Heads Really Better than One?": its context is replaced by
-zeros while the model translates, and nothing is trained again. All figures are arrays `(kinds, layers, heads)`.
+zeros while the model translates, and nothing is trained again. All figures are arrays `(kinds, layers, heads)`, the
+kinds in the order of `weights.KINDS`.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from aiayn.analysis.weights import weights
+from aiayn.analysis.weights import KINDS, attentions, weights
 from aiayn.evaluation.metric import Score, sacre_bleu
 from aiayn.evaluation.significance import bleu, holm, p_value, resampled_sums, statistics
 from aiayn.inference.scoring import batches
@@ -22,7 +22,6 @@ from aiayn.model.attention import MultiHeadAttention
 from aiayn.model.transformer import Transformer
 from aiayn.progress import progress
 
-KINDS = ("encoder self", "decoder self", "cross")
 MEASURES = ("entropy", "distance", "confidence")
 # sacreBLEU's 1,000 have no p-value below 1/1001, and Holm multiplies by the number of heads: 144 in the base model.
 RESAMPLES = 10_000
@@ -60,7 +59,7 @@ def measures(
             found = weights(model, source, target[:, :-1])
             read = (source != model.pad_id).sum(1)  # with EOS
             written = (target[:, 1:] != model.pad_id).sum(1)  # queries: each predicts one of them, EOS at last
-            kinds = [
+            kinds = [  # in their order
                 _summed(found.encoder, read, read, words=(read - 1, read - 1)),
                 _summed(found.decoder, written, written, words=(written, written)),
                 _summed(found.cross, written, read, words=(written, read - 1)),
@@ -133,18 +132,17 @@ def losses(
         The model's own score, and of every head `bleu_lost`, which is negative where BLEU rises; `p`, the chance of
         such a difference between equals (`significance.p_value`, 10,000 resamples); and `p_holm`, the same adjusted
         for the number of heads.
+
+    Raises:
+        ValueError: if the model's attention has no heads to mask.
     """
 
     def scored() -> tuple[Score, np.ndarray]:
         hypotheses = translator.translate(sources)
         return sacre_bleu(hypotheses, [list(references)]), statistics(hypotheses, references)
 
-    stacks: list[list[Any]] = [
-        [layer.self_attention for layer in model.encoder.layers],
-        [layer.self_attention for layer in model.decoder.layers],
-        [layer.cross_attention for layer in model.decoder.layers],
-    ]
-    places = [(attention, head) for stack in stacks for attention in stack for head in range(attention.heads)]
+    modules = [module for layers in attentions(model, "heads", "output").values() for module in layers]
+    places = [(attention, head) for attention in modules for head in range(attention.heads)]
     lost, counts = [], []
     with progress("masking heads", total=len(places)) as advance:
         full, whole = scored()
@@ -157,4 +155,4 @@ def losses(
     resampled = bleu(resampled_sums([whole, *counts], RESAMPLES))  # (1 + heads, resamples)
     p = np.array([p_value(loss, resampled[0] - other) for loss, other in zip(lost, resampled[1:], strict=True)])
     figures = {"bleu_lost": np.array(lost), "p": p, "p_holm": holm(p)}
-    return full, {name: values.reshape(len(KINDS), len(stacks[0]), -1) for name, values in figures.items()}
+    return full, {name: values.reshape(len(KINDS), len(modules) // len(KINDS), -1) for name, values in figures.items()}

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from aiayn.analysis.weights import weights
+from aiayn.analysis.weights import KINDS, weights
 from aiayn.data.tokenizer import BOS, EOS, SPACE, Tokenizer
 from aiayn.model.transformer import Transformer
 
@@ -38,9 +38,7 @@ def attention(model: Transformer, tokenizer: Tokenizer, source: Sequence[int], t
     device = next(model.parameters()).device
     read, written = [*source, EOS], [BOS, *target]
     found = weights(model, torch.tensor([read], device=device), torch.tensor([written], device=device))
-    layers = {
-        kind: getattr(found, kind)[:, 0].double().cpu().numpy().round(3) for kind in ("encoder", "decoder", "cross")
-    }
+    layers = {kind: getattr(found, kind)[:, 0].double().cpu().numpy().round(3) for kind in KINDS}
     return {
         "source": labels(tokenizer.pieces(read)),
         "target": labels(tokenizer.pieces(written)),

@@ -3,17 +3,19 @@
 So the model keeps torch's fused kernels, which never form the weights, and no module returns more than it needs.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from aiayn.model.attention import attention_weights
 from aiayn.model.transformer import Transformer
+
+# The kinds of attention in a model, and what each is called wherever it is shown.
+KINDS = {"encoder": "encoder self", "decoder": "decoder self", "cross": "cross"}
 
 
 @dataclass(frozen=True)
@@ -43,35 +45,39 @@ def weights(model: Transformer, source: Tensor, target: Tensor) -> Weights:
     Raises:
         ValueError: if the model's attention is of a kind that does not show queries and keys.
     """
-    found: dict[str, list[Tensor]] = {}
-    with _recorded(model, found):
+    found: dict[str, list[Tensor]] = {kind: [] for kind in KINDS}
+    with ExitStack() as hooks:
+        for kind, layers in attentions(model, "project").items():
+            for module in layers:
+                record = partial(_record, found[kind])
+                hooks.enter_context(module.register_forward_pre_hook(record, with_kwargs=True))
         model.features(source, target)
-    layers = [
-        torch.stack(found[kind])
-        for kind in ("encoder.self_attention", "decoder.self_attention", "decoder.cross_attention")
-    ]
-    return Weights(*layers)
+    return Weights(**{kind: torch.stack(layers) for kind, layers in found.items()})
 
 
-@contextmanager
-def _recorded(model: Transformer, found: dict[str, list[Tensor]]) -> Iterator[None]:
-    """Append to `found`, by stack and name, the weights of every attention that is called."""
-    handles = []
-    try:
-        for stack, layers in (("encoder", model.encoder.layers), ("decoder", model.decoder.layers)):
-            for layer in layers:
-                for name, module in layer.named_children():
-                    if name.endswith("attention"):
-                        hook = partial(_record, found.setdefault(f"{stack}.{name}", []))
-                        handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+def attentions(model: Transformer, *needed: str) -> dict[str, list[Any]]:
+    """A model's attention modules by kind, as `KINDS` orders them, each kind from the first layer to the last.
+
+    Args:
+        model: Any.
+        needed: Attributes that each must have, as `MultiHeadAttention` has them.
+
+    Raises:
+        ValueError: if the model's attention is of a class without one of them.
+    """
+    encoder, decoder = model.encoder.layers, model.decoder.layers
+    found = {
+        "encoder": [layer.self_attention for layer in encoder],
+        "decoder": [layer.self_attention for layer in decoder],
+        "cross": [layer.cross_attention for layer in decoder],
+    }
+    for module in (module for layers in found.values() for module in layers):
+        if missing := [name for name in needed if not hasattr(module, name)]:
+            kind = type(module).__name__
+            raise ValueError(f"{kind} does not show its heads: it has no `{missing[0]}`; MultiHeadAttention has.")
+    return found
 
 
-def _record(found: list[Tensor], module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
-    if not hasattr(module, "project"):
-        raise ValueError(f"{type(module).__name__} does not show its weights: it has no method `project`.")
-    query, key, _ = module.project(*inputs)  # type: ignore[operator]
+def _record(found: list[Tensor], module: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
+    query, key, _ = module.project(*inputs)
     found.append(attention_weights(query, key, mask=options.get("mask"), causal=options.get("causal", False)))

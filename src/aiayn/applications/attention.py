@@ -7,8 +7,9 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn.analysis.figures import VIEWS, draw
-from aiayn.analysis.page import attention as shown
+from aiayn.analysis.page import attention as attention_data
 from aiayn.analysis.page import page
+from aiayn.analysis.weights import KINDS, attentions
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.files import write_text
 from aiayn.inference import checkpoint
@@ -16,48 +17,87 @@ from aiayn.inference.translation import translator
 from aiayn.tasks.inputs import checkpoint_file, evaluated_inference
 
 LONGEST = 100  # tokens: more can be neither drawn nor read
-KINDS = {  # their names in pictures, and which sides query and key are of
-    "encoder": ("encoder self-attention", "source", "source"),
-    "decoder": ("decoder self-attention", "target", "target"),
-    "cross": ("attention of the decoder to the encoder", "target", "source"),
-}
 
 
 def attention(cfg: DictConfig) -> None:
     """Write `output`/index.html, and `kind`_layer`n`_`view`.png for the chosen layers, with the chosen heads.
 
     Raises:
-        ValueError: if there are several checkpoints, a text is empty or too long, or a layer or head is not there.
+        ValueError: if there are several checkpoints, a text is none, empty or too long, a layer or head is not there,
+            `output` is a file, or the model's attention is of a class that shows no weights.
     """
-    loaded = checkpoint.read(checkpoint_file(cfg.checkpoint))
-    tokenizer, sizes = loaded.tokenizer, loaded.config["model"]
-    layers = numbers("layers", cfg.layers, sizes["layers"])
-    heads = numbers("heads", cfg.heads, sizes["heads"])
-    sentence = str(cfg.sentence)
+    sentence = as_text("sentence", cfg.sentence)
+    given = None if cfg.target is None else as_text("target", cfg.target)
+    file = checkpoint_file(cfg.checkpoint).absolute()
+    folder = chosen_folder(cfg.output, run_of(file) / "attention")
+    loaded = checkpoint.read(file)
+    tokenizer = loaded.tokenizer
     source = encoded(tokenizer, "sentence", sentence)
     model = loaded.model(cfg.trainer.accelerator)
-    if cfg.target is None:
+    in_layers = attentions(model, "project", "heads")["encoder"]
+    layers = numbers("layers", cfg.layers, len(in_layers))
+    heads = numbers("heads", cfg.heads, in_layers[0].heads)
+    if given is None:
         searcher = translator(model, tokenizer, **evaluated_inference(cfg, loaded.config))
-        target = searcher.n_best([sentence], 1)[0][0].tokens
+        [[best]] = searcher.n_best([sentence], 1)
+        if best.pieces > 1:
+            raise ValueError(
+                f"sentence must have at most {searcher.max_source_length} tokens, got {len(source)}: the model "
+                f"translates it in {best.pieces} pieces, which do not attend to each other; give a shorter one."
+            )
+        target = best.tokens
     else:
-        target = encoded(tokenizer, "target", str(cfg.target))
-    data = shown(model, tokenizer, source, target)
-    output = Path(cfg.output)
+        target = encoded(tokenizer, "target", given)
+    data = attention_data(model, tokenizer, source, target)
     [translation] = tokenizer.decode([target])
-    write_text(output / "index.html", page(f"{sentence} \u2192 {translation}", data))
-    for kind, (name, query, key) in KINDS.items():
+    write_text(folder / "index.html", page(f"{sentence} \u2192 {translation}", data))
+    for kind, name in KINDS.items():
         for layer in layers:
             for view in VIEWS:
                 draw(
-                    output / f"{kind}_layer{layer + 1}_{view}.png",
+                    folder / f"{kind}_layer{layer + 1}_{view}.png",
                     np.array(data[kind][layer]),
-                    query=data[query],
-                    key=data[key],
+                    query=data["source" if kind == "encoder" else "target"],
+                    key=data["target" if kind == "decoder" else "source"],
                     heads=heads,
-                    title=f"{name}, layer {layer + 1} of {sizes['layers']}",
+                    title=f"{name}-attention, layer {layer + 1} of {len(in_layers)}",
                     view=view,
                 )
-    print(f"{translation}\n{output / 'index.html'}")
+    print(f"{translation}\n{folder / 'index.html'}")
+
+
+def as_text(key: str, value: Any) -> str:
+    """What the command line gives as a text; a number is one too.
+
+    Raises:
+        ValueError: if YAML takes it for something else: null, true, a list.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"{key} must be a text, got {key}={value}; quote it twice, as in {key}=\"'null'\".")
+    return str(value)
+
+
+def run_of(file: Path) -> Path:
+    """The folder that a checkpoint's results belong in: its run's, an exported folder itself, else the file's own.
+
+    Args:
+        file: As `checkpoint.located` gives it, absolute.
+    """
+    if file.is_dir():
+        return file
+    return file.parent.parent if file.parent.name == "checkpoints" else file.parent
+
+
+def chosen_folder(output: Any, default: Path) -> Path:
+    """The folder that `output=` names.
+
+    Raises:
+        ValueError: if a file is in its place.
+    """
+    folder = default if output is None else Path(str(output))
+    if taken := [path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()]:
+        raise ValueError(f"output must be a folder, got {folder}, and {taken[0]} is none; name another output.")
+    return folder
 
 
 def numbers(key: str, chosen: Any, count: int) -> list[int]:

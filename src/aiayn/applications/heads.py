@@ -15,7 +15,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from aiayn.analysis.heads import KINDS, losses, measures
+from aiayn.analysis.figures import draw_heads
+from aiayn.analysis.heads import losses, measures
+from aiayn.analysis.weights import KINDS, attentions
+from aiayn.applications.attention import chosen_folder, run_of
 from aiayn.evaluation.metric import Score
 from aiayn.files import write_text
 from aiayn.inference import checkpoint
@@ -43,20 +46,23 @@ def heads(cfg: DictConfig) -> None:
     """Measure the heads of `run` on `data.split`, print a table, and write it and a picture to `output`.
 
     Raises:
-        ValueError: if there is no checkpoint, or nothing to translate.
+        ValueError: if there is no checkpoint, nothing to translate, `output` is a file, or the model's attention is of
+            a class that has no heads to see.
     """
-    if cfg.sentences is not None and cfg.sentences < 1:
-        raise ValueError(f"sentences must be at least 1, or null for all, got {cfg.sentences}.")
+    if cfg.sentences is not None and not (type(cfg.sentences) is int and cfg.sentences >= 1):
+        raise ValueError(f"sentences must be at least 1, or null for all, got {cfg.sentences}; give a whole number.")
     file = checkpoint.located(Path(str(cfg.run)).absolute())
+    run = run_of(file)
+    folder = chosen_folder(cfg.output, run / "heads" / f"{file.stem}.{cfg.data.split}")
     loaded = checkpoint.read(file)
-    run = file.parent.parent if file.parent.name == "checkpoints" else file.parent
     data = evaluated_data(cfg, loaded.config)
     sources, references = (side[: cfg.sentences] for side in split_text(data))
     model = loaded.model(cfg.trainer.accelerator)
+    attentions(model, "project", "heads", "output")  # what has none of these is refused before the long work
     encoded = map(loaded.tokenizer.encode, (sources, references))
     figures = measures(model, *encoded, tokens_per_batch=cfg.inference.tokens_per_batch)
-    own = translator(model, loaded.tokenizer, **cfg.inference)
-    score, lost = losses(model, own, sources, references)
+    searcher = translator(model, loaded.tokenizer, **cfg.inference)
+    score, lost = losses(model, searcher, sources, references)
     figures |= lost
 
     what = f"{data.name} {data.split}, {len(sources):,} sentences, beam {cfg.inference.beam}: {score}"
@@ -70,7 +76,6 @@ def heads(cfg: DictConfig) -> None:
         "sentences": len(sources),
         "inference": OmegaConf.to_container(cfg.inference),
     }
-    folder = Path(cfg.output or run / "heads")
     write(folder, figures, told, score=score, of_this=of_this)
     if "wandb" in cfg.logger:
         log_to_wandb(cfg, run, loaded.config, figures=figures, picture=folder / "heads.png")
@@ -79,8 +84,9 @@ def heads(cfg: DictConfig) -> None:
 
 def records(figures: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
     """Each head's place, layers and heads counted from 1, and its figures."""
+    names = list(KINDS.values())
     return [
-        {"attention": KINDS[kind], "layer": layer + 1, "head": head + 1}
+        {"attention": names[kind], "layer": layer + 1, "head": head + 1}
         | {name: float(values[kind, layer, head]) for name, values in figures.items()}
         for kind, layer, head in np.ndindex(figures["p"].shape)
     ]
@@ -139,40 +145,14 @@ def write(
     writer.writeheader()
     writer.writerows(found)
     write_text(folder / "heads.csv", rows.getvalue())
-    draw(figures, folder / "heads.png")
+    drawn = {}
+    for name, (title, _) in FIGURES.items():
+        if not name.startswith("p"):
+            written = [line[COLUMNS.index(title)].strip() for line in lines]
+            drawn[title] = figures[name], np.reshape(written, figures[name].shape)
+    draw_heads(folder / "heads.png", drawn, kinds=list(KINDS.values()))
     content = {**of_this, "bleu": asdict(score), "heads": found}
     write_text(folder / "heads.json", json.dumps(content, indent=2) + "\n")
-
-
-def draw(figures: Mapping[str, np.ndarray], path: Path) -> None:
-    """Write heat maps as PNG: a panel for each figure and kind of attention, layers upwards, heads to the right."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # here, since it takes half a second to import
-    from matplotlib.figure import Figure
-
-    shown = [name for name in FIGURES if not name.startswith("p")]
-    _, layers, heads = figures["p"].shape
-    size = (3 + 0.45 * heads * len(KINDS), (1 + 0.32 * layers) * len(shown))
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(len(shown), len(KINDS), squeeze=False)
-    for name, row in zip(shown, panels, strict=True):
-        title, style = FIGURES[name]
-        values = figures[name]
-        for kind, axes in enumerate(row):
-            image = axes.imshow(values[kind], origin="lower", aspect="auto", vmin=values.min(), vmax=values.max())
-            axes.set_xticks(range(heads), range(1, heads + 1), fontsize=7)
-            axes.set_yticks(range(layers), range(1, layers + 1), fontsize=7)
-            axes.set_title(f"{KINDS[kind]}: {title}", fontsize=8)
-            for (layer, head), value in np.ndenumerate(values[kind]):
-                star = "*" if name == "bleu_lost" and figures["p_holm"][kind, layer, head] < SIGNIFICANT else ""
-                color = "black" if image.norm(value) > 0.5 else "white"  # the map is bright where values are large
-                text = f"{format(value, style)}{star}"
-                axes.text(head, layer, text, ha="center", va="center", fontsize=6, color=color)
-        figure.colorbar(image, ax=row, fraction=0.04, pad=0.01).ax.tick_params(labelsize=7)
-        row[0].set_ylabel("layer", fontsize=8)
-    for axes in panels[-1]:
-        axes.set_xlabel("head", fontsize=8)
-    figure.savefig(path, dpi=140)
 
 
 def log_to_wandb(

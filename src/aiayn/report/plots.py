@@ -3,9 +3,11 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from aiayn.files import write_bytes
 from aiayn.report.rows import SETTINGS, Row, base_of, measured
 from aiayn.report.table import has_paper, is_default_width, is_scaled, setting, shown_settings
 
@@ -205,7 +207,9 @@ def draw(plot: Plot, path: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
     handles, names = list(labels.values()), list(labels)
     figure.legend(handles, names, loc="outside right center", fontsize=8, frameon=False)
-    figure.savefig(path, dpi=120)
+    drawn = BytesIO()
+    figure.savefig(drawn, format="png", dpi=120)
+    write_bytes(path, drawn.getvalue())
 
 
 def tidy(value: float) -> float | int:
