@@ -44,10 +44,10 @@ def write_bytes(path: Path, content: bytes) -> None:
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
     """Where to write what is to be at a path: a name beside it, which becomes the path's own unless the block fails."""
-    path = path.resolve()  # a link stays a link
     if path.exists() and not path.is_file():  # a device or a pipe cannot be replaced; a folder is refused by the system
         yield path
         return
+    path = path.resolve()  # a link stays a link
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -1,6 +1,5 @@
 """task=attention: what a model attends to in one sentence, as pictures and a page."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from aiayn.data.tokenizer import Tokenizer
 from aiayn.files import write_text
 from aiayn.inference import checkpoint
 from aiayn.inference.translation import translator
-from aiayn.tasks.inputs import checkpoint_file, evaluated_inference
+from aiayn.tasks.inputs import checkpoint_file, chosen_folder, evaluated_inference, run_of
 
 LONGEST = 100  # tokens: more can be neither drawn nor read
 
@@ -75,29 +74,6 @@ def as_text(key: str, value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"{key} must be a text, got {key}={value}; quote it twice, as in {key}=\"'null'\".")
     return str(value)
-
-
-def run_of(file: Path) -> Path:
-    """The folder that a checkpoint's results belong in: its run's, an exported folder itself, else the file's own.
-
-    Args:
-        file: As `checkpoint.located` gives it, absolute.
-    """
-    if file.is_dir():
-        return file
-    return file.parent.parent if file.parent.name == "checkpoints" else file.parent
-
-
-def chosen_folder(output: Any, default: Path) -> Path:
-    """The folder that `output=` names.
-
-    Raises:
-        ValueError: if a file is in its place.
-    """
-    folder = default if output is None else Path(str(output))
-    if taken := [path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()]:
-        raise ValueError(f"output must be a folder, got {folder}, and {taken[0]} is none; name another output.")
-    return folder
 
 
 def numbers(key: str, chosen: Any, count: int) -> list[int]:

@@ -18,13 +18,12 @@ from rich.table import Table
 from aiayn.analysis.figures import draw_heads
 from aiayn.analysis.heads import losses, measures
 from aiayn.analysis.weights import KINDS, attentions
-from aiayn.applications.attention import chosen_folder, run_of
 from aiayn.evaluation.metric import Score
 from aiayn.files import write_text
 from aiayn.inference import checkpoint
 from aiayn.inference.translation import translator
 from aiayn.report.formats import markdown_table
-from aiayn.tasks.inputs import evaluated_data, split_text
+from aiayn.tasks.inputs import chosen_folder, evaluated_data, run_of, split_text
 from aiayn.training.tracking import loggers
 
 log = logging.getLogger(__name__)

@@ -101,3 +101,26 @@ def split_text(data: DictConfig) -> tuple[list[str], list[str]]:
         raise ValueError(f"data.split={data.split} is not in {data.name}; it has {', '.join(corpus.splits())}.")
     pairs = list(corpus.pairs(data.split))
     return [source for source, _ in pairs], [reference for _, reference in pairs]
+
+
+def run_of(file: Path) -> Path:
+    """The folder that a checkpoint's results belong in: its run's, an exported folder itself, else the file's own.
+
+    Args:
+        file: As `checkpoint.located` gives it, absolute.
+    """
+    if file.is_dir():
+        return file
+    return file.parent.parent if file.parent.name == "checkpoints" else file.parent
+
+
+def chosen_folder(output: Any, default: Path) -> Path:
+    """The folder that `output=` names.
+
+    Raises:
+        ValueError: if a file is in its place.
+    """
+    folder = default if output is None else Path(str(output))
+    if taken := [path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()]:
+        raise ValueError(f"output must be a folder, got {folder}, and {taken[0]} is none; name another output.")
+    return folder
