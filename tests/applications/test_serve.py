@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections import Counter
@@ -56,10 +57,14 @@ def alone(file: Path) -> dict[str, list[str]]:
 
 
 @contextmanager
-def served(file: Path, *overrides: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def served(
+    file: Path, *overrides: str, limit_of_files: int | None = None
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A service of its own, and its address."""
     decoding = [f"inference.{key}={value}" for key, value in DECODING.items()]
     line = command("task=serve", f"checkpoint={file}", "port=0", "trainer=cpu", *decoding, *overrides)
+    if limit_of_files:
+        line = ["sh", "-c", f'ulimit -n {limit_of_files} && exec "$@"', "sh", *line]
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(line, env=environment(), cwd=file.parent, **pipes) as process:
         try:
@@ -169,6 +174,73 @@ def test_told_to_end_under_load_it_finishes_what_runs_and_refuses_the_rest(
             assert response.json() == {"error": "the service ends; nothing was translated"}
 
 
+def connected(address: str, sent: bytes) -> socket.socket:
+    """A connection on which so much was sent."""
+    host, port = address.removeprefix("http://").split(":")
+    connection = socket.create_connection((host, int(port)), timeout=SECONDS)
+    connection.sendall(sent)
+    return connection
+
+
+HALF_A_BODY = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+
+
+def test_half_a_body_is_not_waited_for(file: Path) -> None:
+    with served(file) as (process, address), connected(address, HALF_A_BODY) as connection:
+        answer = connection.makefile("rb").read().decode()
+        assert answer.startswith("HTTP/1.1 408 ")
+        assert answer.endswith('{"error":"the body did not come in 5 seconds"}')
+        with connected(address, HALF_A_BODY):
+            time.sleep(0.5)
+            start = time.monotonic()
+            ended(process)
+            assert time.monotonic() - start < 30
+
+
+def test_an_answer_that_nobody_takes_does_not_keep_the_service(file: Path) -> None:
+    body = json.dumps({"text": " ".join(["dogs"] * 90), "attention": True}).encode()
+    head = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with served(file, "limits.max_attention_tokens=97", "limits.max_tokens=97") as (process, address):
+        host, port = address.removeprefix("http://").split(":")
+        connections = [socket.socket() for _ in range(3)]
+        for connection in connections:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.connect((host, int(port)))
+            connection.sendall((head + body) * 29)  # more than the system's buffers take
+        time.sleep(2)
+        ended(process)
+        for connection in connections:
+            connection.close()
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_told_twice_it_ends_at_once(file: Path, second: signal.Signals) -> None:
+    with served(file) as (process, address), connected(address, HALF_A_BODY):
+        httpx.get(f"{address}/health", trust_env=False)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert process.poll() is None
+        start = time.monotonic()
+        process.send_signal(second)
+        output, errors = process.communicate(timeout=SECONDS)
+        assert time.monotonic() - start < 3
+        assert (process.returncode, output) == (128 + second, "")
+        assert "Traceback" not in errors
+
+
+def test_connections_without_a_request_neither_stop_the_service_nor_fill_its_log(file: Path) -> None:
+    with served(file, limit_of_files=200) as (process, address):
+        connections = [connected(address, b"GET /health HTTP/1.1\r\nHo") for _ in range(251)]
+        closed = sum(connection.makefile("rb").read() == b"" for connection in connections[150:])
+        assert closed == 101  # those above the bound at once, the others when their time was over
+        assert httpx.get(f"{address}/health", trust_env=False, timeout=SECONDS).status_code == 200
+        for connection in connections:
+            connection.close()
+        with httpx.Client(base_url=address, trust_env=False) as client:
+            assert [client.get("/health").status_code for _ in range(2)] == [200, 200]
+        assert len(ended(process).splitlines()) < 9
+
+
 def test_what_cannot_be_served_is_refused_in_a_line(file: Path) -> None:
     with served(file) as (process, address):
         port = address.rpartition(":")[2]
@@ -178,6 +250,12 @@ def test_what_cannot_be_served_is_refused_in_a_line(file: Path) -> None:
                 f"error: cannot listen at 127.0.0.1, port {port}: Address already",
             ),
             (["port=70000", f"checkpoint={file}"], "error: port must be a whole number from 0"),
+            (["port=true", f"checkpoint={file}"], "error: port must be a whole number from 0"),
+            (["host=", f"checkpoint={file}"], "error: host must be a name or an address, got ''"),
+            (["host=null", f"checkpoint={file}"], "error: host must be a name or an address, got None"),
+            (["limits=null", f"checkpoint={file}"], "error: limits must have the keys max_tokens, "),
+            (["+limits.more=1", f"checkpoint={file}"], "error: limits must have the keys max_tokens, "),
+            (["limits.max_tokens=true", f"checkpoint={file}"], "error: limits.max_tokens must be a whole number"),
             (["port=0", "checkpoint=/nowhere.ckpt"], "error: checkpoint /nowhere.ckpt does not exist."),
             (["port=0", f"checkpoint={file}", "inference.beam=0"], "error: inference.beam must be at least 1"),
         ):
