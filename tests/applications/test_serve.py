@@ -6,11 +6,12 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import torch
 from conftest import SMALL, command, composed, environment
 from omegaconf import OmegaConf
 
+from aiayn.applications.serve import serve
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.inference import checkpoint, translation
 from aiayn.inference.checkpoint import build_model
@@ -56,10 +58,14 @@ def alone(file: Path) -> dict[str, list[str]]:
 
 
 @contextmanager
-def served(file: Path, *overrides: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def served(
+    file: Path, *overrides: str, limit_of_files: int | None = None
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A service of its own, and its address."""
     decoding = [f"inference.{key}={value}" for key, value in DECODING.items()]
     line = command("task=serve", f"checkpoint={file}", "port=0", "trainer=cpu", *decoding, *overrides)
+    if limit_of_files:
+        line = ["sh", "-c", f'ulimit -n {limit_of_files} && exec "$@"', "sh", *line]
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(line, env=environment(), cwd=file.parent, **pipes) as process:
         try:
@@ -169,6 +175,75 @@ def test_told_to_end_under_load_it_finishes_what_runs_and_refuses_the_rest(
             assert response.json() == {"error": "the service ends; nothing was translated"}
 
 
+def connected(address: str, sent: bytes) -> socket.socket:
+    """A connection on which so much was sent."""
+    host, port = address.removeprefix("http://").split(":")
+    connection = socket.create_connection((host, int(port)), timeout=SECONDS)
+    connection.sendall(sent)
+    return connection
+
+
+HALF_A_BODY = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+
+
+def test_half_a_body_is_not_waited_for(file: Path) -> None:
+    with served(file) as (process, address), connected(address, HALF_A_BODY) as connection:
+        answer = connection.makefile("rb").read().decode()
+        assert answer.startswith("HTTP/1.1 408 ")
+        assert answer.endswith('{"error":"the body did not come in 5 seconds"}')
+        with connected(address, HALF_A_BODY):
+            time.sleep(0.5)
+            start = time.monotonic()
+            ended(process)
+            assert time.monotonic() - start < 30
+
+
+def test_answers_that_nobody_takes_do_not_keep_the_service(file: Path) -> None:
+    body = json.dumps({"sentences": SENTENCES, "n_best": 3, "attention": True}).encode()
+    head = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with (
+        served(file, "limits.max_attention_tokens=997") as (process, address),
+        connected(address, (head + body) * 97),
+    ):
+        before, now = -1, 0
+        while now > before:  # it goes on until the system's buffers are full
+            time.sleep(2)
+            before, now = now, httpx.get(f"{address}/health", trust_env=False).json()["served"]
+        assert 0 < now < 97 * len(SENTENCES)
+        ended(process)
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_told_twice_it_ends_at_once(file: Path, second: signal.Signals) -> None:
+    with served(file) as (process, address), connected(address, HALF_A_BODY):
+        httpx.get(f"{address}/health", trust_env=False)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert process.poll() is None
+        start = time.monotonic()
+        process.send_signal(second)
+        output, errors = process.communicate(timeout=SECONDS)
+        assert time.monotonic() - start < 3
+        assert (process.returncode, output) == (128 + second, "")
+        assert "Traceback" not in errors
+
+
+def test_connections_without_a_request_neither_stop_the_service_nor_fill_its_log(file: Path) -> None:
+    with served(file, limit_of_files=200) as (process, address):
+        connections = [connected(address, b"GET /health HTTP/1.1\r\nHo") for _ in range(251)]
+        limit = time.monotonic() + SECONDS
+        answer = None
+        while answer is None and time.monotonic() < limit:
+            with suppress(httpx.TransportError):
+                answer = httpx.get(f"{address}/health", trust_env=False)
+            time.sleep(0.2)
+        assert answer is not None
+        assert answer.json()["status"] == "ok"
+        for connection in connections:
+            connection.close()
+        assert len(ended(process).splitlines()) < 9
+
+
 def test_what_cannot_be_served_is_refused_in_a_line(file: Path) -> None:
     with served(file) as (process, address):
         port = address.rpartition(":")[2]
@@ -188,6 +263,23 @@ def test_what_cannot_be_served_is_refused_in_a_line(file: Path) -> None:
             assert second.stderr.startswith(words)
             assert len(second.stderr.splitlines()) == 1
         ended(process)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("port=true", "port must be a whole number from 0"),
+        ("host=", "host must be a name or an address, got ''"),
+        ("host=null", "host must be a name or an address, got None"),
+        ("limits=null", "limits must have the keys max_tokens, .*; got None"),
+        ("+limits.more=1", "limits must have the keys max_tokens, "),
+        ("~limits.max_batch", "limits must have the keys max_tokens, "),
+        ("limits.max_tokens=true", r"limits\.max_tokens must be a whole number of at least 1, got True"),
+    ],
+)
+def test_what_means_nothing_is_refused_before_a_checkpoint_is_read(override: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        serve(composed("task=serve", "checkpoint=/nowhere.ckpt", "port=0", override))
 
 
 class Browser:

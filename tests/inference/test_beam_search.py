@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from aiayn.inference.beam_search import Hypothesis, decode, length_penalty, search
+from aiayn.inference.beam_search import Hypothesis, by_length, decode, length_penalty, search
 from aiayn.model.position import LearnedPosition
 from aiayn.model.transformer import Transformer
 
@@ -215,6 +215,16 @@ def test_decode_keeps_the_order_and_the_mode_and_reports_every_sentence(opiniona
     assert done[0] == 60 // (max(map(len, sources)) + 1 + 5)  # the longest first
 
 
+def test_batches_begin_with_the_longest_and_keep_to_the_budget() -> None:
+    lengths = np.array([3, 11, 5, 2, 5, 7])
+    batches = [indices.tolist() for indices in by_length(lengths, tokens_per_batch=17, extra=1)]
+    assert batches == [[1], [5, 2], [4, 0], [3]]  # 12, 2 x 8, 2 x 6, 3
+    assert [len(indices) for indices in by_length(lengths, tokens_per_batch=1, extra=0)] == [1] * 6
+    assert list(by_length(lengths[:0], tokens_per_batch=17, extra=1)) == []
+    with pytest.raises(ValueError, match=r"inference\.tokens_per_batch must be at least 1, got 0"):
+        next(by_length(lengths, tokens_per_batch=0, extra=1))
+
+
 def test_the_length_penalty_is_equation_14() -> None:
     assert length_penalty(1, 0.6).item() == 1
     assert length_penalty(torch.tensor([7, 25]), 0.6).tolist() == pytest.approx([2**0.6, 5**0.6])
@@ -225,7 +235,7 @@ def test_the_length_penalty_is_equation_14() -> None:
     [
         ({"beam": 0}, "inference.beam must be at least 1, got 0"),
         ({"alpha": -0.1}, "inference.alpha must not be negative, got -0.1"),
-        ({"max_extra_length": -2}, "inference.max_extra_length leaves no room"),
+        ({"max_extra_length": -1}, "inference.max_extra_length must not be negative, got -1"),
         ({"beam": 3, "n_best": 5}, "n_best must be from 1 to inference.beam, got n_best=5, inference.beam=3"),
         ({"n_best": 0}, "n_best must be from 1 to inference.beam, got n_best=0"),
     ],

@@ -185,6 +185,24 @@ def test_the_folder_alone_translates(model_of: Callable[..., Checkpoint], tmp_pa
         translator.n_best(["one"], 2)
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"beam": 0}, r"inference\.beam must be at least 1, got 0"),
+        ({"alpha": -1.0}, r"inference\.alpha must not be negative"),
+        ({"max_extra_length": -3}, r"inference\.max_extra_length must not be negative, got -3"),
+        ({"tokens_per_batch": 0}, r"inference\.tokens_per_batch must be at least 1, got 0"),
+        ({"beam": 2, "n_best": 3}, "n_best must be from 1"),
+    ],
+)
+def test_an_illegal_setting_is_named(
+    model_of: Callable[..., Checkpoint], tmp_path: Path, settings: dict[str, Any], words: str
+) -> None:
+    model = exported(model_of(), tmp_path / "a")
+    with pytest.raises(ValueError, match=words):
+        ctranslate2_decoder.decode(model, [np.array([5, 7])], **settings)
+
+
 def test_a_part_that_ctranslate2_does_not_know_is_named(
     model_of: Callable[..., Checkpoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,6 +252,7 @@ DAMAGE = [
     ("aiayn.json", with_entry(config={}), "holds no model"),
     ("aiayn.json", with_entry(tokenizer_hash="0"), "does not have the stored hash"),
     ("aiayn.json", with_entry(format="onnx"), "format=onnx, and"),
+    ("aiayn.json", lambda content: b"[" * 10**5, "not a whole folder"),
     ("tokenizer.model", None, r"not a whole folder.*tokenizer\.model"),
     ("tokenizer.model", lambda content: b"", "not a whole folder"),
     ("tokenizer.model", lambda content: content[:17], "not a SentencePiece model"),
@@ -265,7 +284,12 @@ def test_a_damaged_folder_of_safetensors_is_refused(
         ("model.bin", lambda c: c[:-7], "by CTranslate2"),
         ("model.bin", None, "by CTranslate2"),
         ("shared_vocabulary.json", None, "by CTranslate2"),
-        ("aiayn.json", with_entry(longest=None), "holds no longest"),
+        ("shared_vocabulary.json", lambda c: json.dumps(json.loads(c)[::-1]).encode(), "does not hold the pieces"),
+        ("shared_vocabulary.json", lambda c: json.dumps(json.loads(c)[:-3]).encode(), "does not hold the pieces"),
+        *(
+            ("aiayn.json", with_entry(longest=longest), f"longest must be a whole number .*, got {longest}")
+            for longest in (None, True, 1, 10**6 + 1, 7.0)
+        ),
     ],
 )
 def test_a_damaged_folder_of_ctranslate2_is_refused(

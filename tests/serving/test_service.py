@@ -4,6 +4,7 @@ import asyncio
 import re
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from starlette.testclient import TestClient
 from aiayn.applications.serve import attention_of
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.inference.translation import Translator, translator
+from aiayn.model.position import LearnedPosition
 from aiayn.model.transformer import Transformer
+from aiayn.serving import service as service_module
 from aiayn.serving.service import Limits, Service
 
 SENTENCES = ["one dog runs", "two cats play in the snow", "ein Hund rennt", "zwei Katzen spielen im Schnee"]
@@ -134,6 +137,97 @@ def test_a_body_that_is_no_json_is_refused(client: TestClient, body: bytes) -> N
     assert "\n" not in response.json()["error"]
 
 
+@pytest.mark.parametrize("key", ["k" * 2000, "two\nlines"])
+def test_an_error_is_one_short_line_whatever_was_sent(client: TestClient, key: str) -> None:
+    words = client.post("/translate", json={"text": "a", key: 1}).json()["error"]
+    assert len(words) < 400
+    assert "\n" not in words
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_module, "BODY", 0.05)
+    scope = {"type": "http", "method": "POST", "path": "/translate", "headers": [], "query_string": b""}
+    messages = [{"type": "http.request", "body": b"{", "more_body": True}]
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop() if messages else await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(asyncio.wait_for(service.app()(scope, receive, send), 10))
+    assert sent[0]["status"] == 408
+    assert (b"connection", b"close") in sent[0]["headers"]
+    assert sent[1]["body"] == b'{"error":"the body did not come in 0.05 seconds"}'
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({}, 200),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 200),  # what curl -d says
+        ({"Origin": "http://testserver"}, 200),
+        ({"Origin": "https://TESTSERVER"}, 200),  # a proxy may have taken the encryption off
+        ({"Origin": "http://evil.com"}, 403),
+        ({"Origin": "http://testserver:81"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": ""}, 403),
+        ({"Host": "evil.com", "Origin": "http://evil.com"}, 200),  # not local: it may be called so
+    ],
+)
+def test_pages_of_other_sites_are_refused(client: TestClient, headers: dict[str, str], code: int) -> None:
+    response = client.post("/translate", content=b'{"text": "dog"}', headers=headers)
+    assert response.status_code == code
+    assert client.get("/health", headers=headers).status_code == code
+    if code == 403:
+        assert "may not use the service at Host: testserver" in response.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("host", "code"),
+    [
+        ("localhost", 200),
+        ("localhost:8000", 200),
+        ("LOCALHOST", 200),
+        ("127.0.0.1:1", 200),
+        ("127.3.5.7", 200),
+        ("[::1]:8000", 200),
+        ("evil.com", 403),
+        ("127.0.0.1.evil.com:8000", 403),
+        ("localhost.evil.com", 403),
+        ("192.168.0.7", 403),
+        ("[::1", 403),
+        ("", 403),
+    ],
+)
+def test_a_local_service_answers_to_local_names_only(own: Translator, host: str, code: int) -> None:
+    service = Service(own, beam=BEAM, limits=Limits(**LIMITS), about={}, attend=None, local=True)
+    client = TestClient(service.app())
+    for path in ("/", "/health"):
+        assert client.get(path, headers={"Host": host}).status_code == code
+    if code == 200:
+        origin = {"Host": host, "Origin": f"http://{host}"}
+        assert client.post("/translate", json={"text": "dog"}, headers=origin).status_code == 200
+
+
+def test_attention_is_left_out_where_the_model_never_read_the_sentence_as_a_whole(
+    build: Callable[..., Transformer], tokenizer: Tokenizer
+) -> None:
+    model = build(vocab_size=tokenizer.vocab_size, position=partial(LearnedPosition, max_length=7))
+    own = translator(model, tokenizer, beam=BEAM, alpha=0.6, max_extra_length=5, tokens_per_batch=101)
+    limits = Limits(**{**LIMITS, "max_attention_tokens": 101})
+    service = Service(own, beam=BEAM, limits=limits, about={}, attend=attention_of(model, tokenizer))
+    question = {"sentences": ["dog", " ".join(["dog"] * 7), ""], "attention": True}
+    with TestClient(service.app()) as client:
+        short, long, empty = client.post("/translate", json=question).json()["translations"]
+        silent = client.post("/translate", json={**question, "attention": False}).json()["translations"]
+    assert "attention" not in long
+    assert "was translated in pieces" in long["note"]
+    assert all("attention" in found and "note" not in found for found in (short, empty))
+    assert not any("note" in found for found in silent)
+
+
 def test_a_model_without_attention_says_so_and_translates(own: Translator) -> None:
     service = Service(own, beam=BEAM, limits=Limits(**LIMITS), about={}, attend=None)
     with TestClient(service.app()) as client:
@@ -249,18 +343,22 @@ def test_the_page_needs_nothing_else_and_lets_nothing_else_run(client: TestClien
     assert "default-src 'none'" in policy
     assert first.text.count(f'nonce="{nonce}"') == len(re.findall("<(?:script|style)", first.text)) == 3
     assert "function drawAttention(" in first.text
-    assert not re.findall(r"{{|(?:src|href)=(?!\"data:,)|https?://(?!www\.w3\.org/2000/svg)", first.text)
+    assert "const abilities" in first.text
+    assert not re.findall(r"\$nonce|\$script|(?:src|href)=(?!\"data:,)|https?://(?!www\.w3\.org/2000/svg)", first.text)
 
 
 def test_other_paths_and_methods_are_told_in_words(client: TestClient) -> None:
     assert client.get("/nothing").json() == {"error": "Not Found"}
     assert client.get("/translate").status_code == 405
+    for path in ("/", "/health"):
+        head = client.head(path)
+        assert (head.status_code, head.text) == (200, "")
     assert client.get("/docs").status_code == 404  # it would load scripts from elsewhere
     interface = client.get("/openapi.json").json()["paths"]["/translate"]["post"]
     assert "n_best" in interface["requestBody"]["content"]["application/json"]["schema"]["properties"]
 
 
-@pytest.mark.parametrize("value", [0, -1, "many", None, 1.5])
+@pytest.mark.parametrize("value", [0, -1, "many", None, 1.5, True])
 def test_a_limit_that_means_nothing_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match=r"limits\.max_tokens must be a whole number of at least 1"):
         Limits(**{**LIMITS, "max_tokens": value})

@@ -58,6 +58,11 @@ def labels(pieces: Sequence[str]) -> list[str]:
     ]
 
 
+def script() -> str:
+    """The function `drawAttention(element, data)` of attention.js, for a page that shows what `attention` gives."""
+    return (HERE / "attention.js").read_text(encoding="utf-8")
+
+
 def page(title: str, data: dict[str, Any]) -> str:
     """The whole page; it needs no other file and no network.
 
@@ -67,6 +72,6 @@ def page(title: str, data: dict[str, Any]) -> str:
     """
     return Template((HERE / "attention.html").read_text(encoding="utf-8")).substitute(
         title=escape(title),
-        script=(HERE / "attention.js").read_text(encoding="utf-8"),
+        script=script(),
         data=json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),  # nothing in it can end the script
     )

@@ -10,7 +10,7 @@ Log-probabilities only fall and lp only rises, so a live hypothesis scores at mo
 greatest length. There EOS is the only choice. Stopping so never costs one of the `n_best`; later ones may be missing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,22 @@ def length_penalty(length: Tensor | int, alpha: float) -> Tensor:
     return ((5 + torch.as_tensor(length)) / 6) ** alpha
 
 
+def check(*, beam: int, alpha: float, max_extra_length: int, n_best: int) -> None:
+    """Refuse settings of a search that mean nothing; they are those of `search`.
+
+    Raises:
+        ValueError: that names the setting.
+    """
+    if beam < 1:
+        raise ValueError(f"inference.beam must be at least 1, got {beam}. 1 is greedy search, the paper has 4.")
+    if alpha < 0:
+        raise ValueError(f"inference.alpha must not be negative, got {alpha}. The paper has 0.6; 0 is no penalty.")
+    if max_extra_length < 0:
+        raise ValueError(f"inference.max_extra_length must not be negative, got {max_extra_length}. The paper has 50.")
+    if not 1 <= n_best <= beam:
+        raise ValueError(f"n_best must be from 1 to inference.beam, got n_best={n_best}, inference.beam={beam}.")
+
+
 @torch.inference_mode()
 def search(
     model: Transformer | Ensemble,
@@ -49,8 +65,6 @@ def search(
     alpha: float = 0.6,
     max_extra_length: int = 50,
     n_best: int = 1,
-    eos_id: int = EOS,
-    bos_id: int = BOS,
 ) -> list[list[Hypothesis]]:
     """Find likely targets; the same ones for a sentence alone and in a batch.
 
@@ -61,17 +75,18 @@ def search(
         alpha: Exponent of the length penalty; 0 prefers short targets, 1 compares probabilities per token.
         max_extra_length: A target, with EOS, has at most this many tokens more than its source, with EOS.
         n_best: How many hypotheses are wanted; the search goes on until no other can be among them.
-        eos_id: Ends a target.
-        bos_id: Starts every target; never predicted, nor is padding.
 
     Returns:
-        For each sentence its finished hypotheses, at least one and at most `beam`, best first.
+        For each sentence its finished hypotheses, at least one and at most `beam`, best first; without BOS and padding.
+
+    Raises:
+        ValueError: as `check`, or if the model's logits are not numbers.
     """
+    check(beam=beam, alpha=alpha, max_extra_length=max_extra_length, n_best=n_best)
     limit = (source != model.pad_id).sum(1) + max_extra_length
     if model.longest is not None:
         limit = limit.clamp(max=model.longest)
-    forbidden = (model.pad_id, bos_id)
-    beams = _Beams(limit, beam=beam, alpha=alpha, n_best=n_best, eos_id=eos_id, forbidden=forbidden, bos_id=bos_id)
+    beams = _Beams(limit, beam=beam, alpha=alpha, n_best=n_best, forbidden=(model.pad_id, BOS))
     state: Any = model.start(source)
     while len(beams.sentence):
         logits = model.step(beams.tokens[:, :, -1], state)
@@ -89,33 +104,15 @@ class _Beams:
     A row is a sentence. A live hypothesis has a finite log-probability; within a row they are sorted, best first.
     """
 
-    def __init__(
-        self,
-        limit: Tensor,
-        *,
-        beam: int,
-        alpha: float,
-        n_best: int,
-        eos_id: int,
-        forbidden: Sequence[int],
-        bos_id: int,
-    ) -> None:
-        if beam < 1:
-            raise ValueError(f"inference.beam must be at least 1, got {beam}. 1 is greedy search, the paper has 4.")
-        if alpha < 0:
-            raise ValueError(f"inference.alpha must not be negative, got {alpha}. The paper has 0.6; 0 is no penalty.")
-        if not 1 <= n_best <= beam:
-            raise ValueError(f"n_best must be from 1 to inference.beam, got n_best={n_best}, inference.beam={beam}.")
-        if limit.min() < 1:
-            raise ValueError("inference.max_extra_length leaves no room for a target. Give 0 or more.")
+    def __init__(self, limit: Tensor, *, beam: int, alpha: float, n_best: int, forbidden: Sequence[int]) -> None:
         rows, device = len(limit), limit.device
-        self.beam, self.alpha, self.eos_id, self.forbidden = beam, alpha, eos_id, list(forbidden)
+        self.beam, self.alpha, self.forbidden = beam, alpha, list(forbidden)
         self.sentence = torch.arange(rows, device=device)  # which sentence a row is, (rows,)
         self.limit = limit  # greatest length, (rows,)
         self.places = torch.full((rows,), beam, device=device)  # not taken by finished hypotheses, (rows,)
         self.best = torch.full((rows, n_best), NEVER, device=device)  # scores of the best finished ones, (rows, n_best)
         self.log_probability = torch.zeros(rows, 1, device=device)  # (rows, beam)
-        self.tokens = torch.full((rows, 1, 1), bos_id, device=device)  # from BOS on, (rows, beam, length)
+        self.tokens = torch.full((rows, 1, 1), BOS, device=device)  # from BOS on, (rows, beam, length)
         self.finished: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
 
     def extend(self, logits: Tensor) -> Tensor:
@@ -127,7 +124,7 @@ class _Beams:
         log_probability, parent, token = self._candidates(logits)
         rank = torch.arange(log_probability.size(1), device=logits.device)
         log_probability.masked_fill_(rank >= self.places[:, None], NEVER)
-        ended = (token == self.eos_id) & (log_probability > NEVER)
+        ended = (token == EOS) & (log_probability > NEVER)
         if ended.any():
             self._finish(ended, parent, log_probability)
             log_probability.masked_fill_(ended, NEVER)
@@ -147,9 +144,9 @@ class _Beams:
         scores[:, :, self.forbidden] = NEVER
         last = self.limit <= self.tokens.size(2)
         if last.any():
-            ending = scores[:, :, self.eos_id].clone()
+            ending = scores[:, :, EOS].clone()
             scores.masked_fill_(last[:, None, None], NEVER)
-            scores[:, :, self.eos_id] = ending
+            scores[:, :, EOS] = ending
         # The best of a row are among the best of each of its hypotheses.
         scores, token = scores.topk(min(self.beam, scores.size(2)))  # (rows, beam, continuations)
         log_probability = (self.log_probability[:, :, None] + scores).flatten(1)
@@ -202,6 +199,29 @@ def _gather(x: Tensor, index: Tensor) -> Tensor:
     return x.gather(1, index[:, :, None].expand(-1, -1, x.size(2)))
 
 
+def by_length(lengths: np.ndarray, *, tokens_per_batch: int, extra: int) -> Iterator[np.ndarray]:
+    """Batches of sentences, longest first, so that a batch holds little padding.
+
+    Args:
+        lengths: Tokens of each source, with EOS, `(sentences,)`.
+        tokens_per_batch: Positions that the targets of a batch may take up; a sentence that takes more goes alone.
+        extra: Tokens that a target may have more than its source.
+
+    Yields:
+        Indices of the sentences of a batch, the longest first.
+
+    Raises:
+        ValueError: if no batch could hold a token.
+    """
+    if tokens_per_batch < 1:
+        raise ValueError(f"inference.tokens_per_batch must be at least 1, got {tokens_per_batch}.")
+    order = np.argsort(-lengths, kind="stable")
+    while len(order):
+        count = max(1, tokens_per_batch // int(lengths[order[0]] + extra))
+        yield order[:count]
+        order = order[count:]
+
+
 def decode(
     model: Transformer | Ensemble,
     sources: Sequence[np.ndarray],
@@ -228,18 +248,17 @@ def decode(
 
     Returns:
         For each sentence its best hypotheses, at least one and at most `n_best`, best first.
+
+    Raises:
+        ValueError: as `search` and `by_length`.
     """
     lengths = np.array([len(source) + 1 for source in sources], dtype=np.int64)  # EOS is added
-    order = np.argsort(-lengths, kind="stable")
     result: list[list[Hypothesis]] = [[]] * len(sources)
     device = next(model.parameters()).device
     training = model.training
     model.eval()
-    start = 0
-    while start < len(order):
-        longest = int(lengths[order[start]])
-        indices = order[start : start + max(1, tokens_per_batch // (longest + max_extra_length))]
-        source = np.full((len(indices), longest), model.pad_id, dtype=np.int64)
+    for indices in by_length(lengths, tokens_per_batch=tokens_per_batch, extra=max_extra_length):
+        source = np.full((len(indices), lengths[indices[0]]), model.pad_id, dtype=np.int64)
         for row, index in enumerate(indices):
             source[row, : lengths[index] - 1] = sources[index]
             source[row, lengths[index] - 1] = EOS
@@ -253,7 +272,6 @@ def decode(
         )
         for index, hypotheses in zip(indices, found, strict=True):
             result[index] = hypotheses[:n_best]
-        start += len(indices)
         progress(len(indices))
     model.train(training)
     return result

@@ -196,7 +196,7 @@ def read_raw(path: Path) -> dict[str, Any]:
 
 def is_exported(path: Path, *, kind: str) -> bool:
     """Whether a path is a folder of `export.py` in the format `kind`."""
-    with suppress(OSError, ValueError, TypeError, KeyError):
+    with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
         return json.loads((path / MANIFEST).read_text(encoding="utf-8"))["format"] == kind
     return False
 
@@ -210,7 +210,7 @@ def read_exported(folder: Path, *, kind: str) -> dict[str, Any]:
     try:
         content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         tokenizer = torch.frombuffer(bytearray((folder / TOKENIZER).read_bytes()), dtype=torch.uint8)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"checkpoint {folder} is not a whole folder of task=export: {error}.") from error
     content = _checked({**content, "tokenizer": tokenizer} if isinstance(content, dict) else {}, folder, MANIFEST_KINDS)
     if content["format"] != kind:

@@ -9,6 +9,7 @@ CTranslate2 knows one greatest length for a batch, and ours follows from each so
 sentence's limit is, and EOS is put there, as our search does; a greedy one is then the same.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +22,10 @@ import torch
 
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.inference import checkpoint
-from aiayn.inference.beam_search import Hypothesis, length_penalty
+from aiayn.inference.beam_search import Hypothesis, by_length, check, length_penalty
+
+VOCABULARY = "shared_vocabulary.json"  # as CTranslate2 names it
+LENGTHS = range(2, 10**6 + 1)  # positions that a model can have: for a token and EOS at least
 
 
 @dataclass(frozen=True)
@@ -60,14 +64,21 @@ def load(folder: Path) -> Exported:
         ValueError: if it is none, or damaged.
     """
     content = checkpoint.read_exported(folder, kind="ctranslate2")
-    if not isinstance(content.get("longest"), int):
-        raise ValueError(f"checkpoint {folder} was not written by aiayn: it holds no longest.")
+    longest = content.get("longest")
+    if type(longest) is not int or longest not in LENGTHS:  # True is an int, too
+        raise ValueError(
+            f"checkpoint {folder} was not written by aiayn: longest must be a whole number from {LENGTHS[0]} to "
+            f"{LENGTHS[-1]}, got {longest}."
+        )
     tokenizer = checkpoint.stored_tokenizer(content, folder)
     try:
         engine = ctranslate2.Translator(str(folder), intra_threads=torch.get_num_threads())
-    except (RuntimeError, ValueError) as error:
+        vocabulary = json.loads((folder / VOCABULARY).read_text(encoding="utf-8"))
+    except (RuntimeError, ValueError, OSError) as error:
         raise ValueError(f"checkpoint {folder} cannot be read by CTranslate2: {error}.") from error
-    return Exported(engine, tokenizer, content["config"], content["longest"], content["global_step"])
+    if vocabulary != tokenizer.vocabulary:
+        raise ValueError(f"checkpoint {folder} is damaged: {VOCABULARY} does not hold the pieces of its tokenizer.")
+    return Exported(engine, tokenizer, content["config"], longest, content["global_step"])
 
 
 def decode(
@@ -81,20 +92,15 @@ def decode(
     n_best: int = 1,
     progress: Callable[[int], None] = lambda sentences: None,
 ) -> list[list[Hypothesis]]:
-    """Translate encoded sentences; arguments and result are those of `beam_search.decode`.
+    """Translate encoded sentences; arguments, result and errors are those of `beam_search.decode`.
 
     A source without tokens has an empty target. Log-probabilities are such that PAD and BOS have none.
     """
-    if not 1 <= n_best <= beam:
-        raise ValueError(f"n_best must be from 1 to inference.beam, got n_best={n_best}, inference.beam={beam}.")
+    check(beam=beam, alpha=alpha, max_extra_length=max_extra_length, n_best=n_best)
     lengths = np.array([len(source) + 1 for source in sources], dtype=np.int64)  # EOS is added
     limits = np.minimum(lengths + max_extra_length, model.longest)  # of the targets, with EOS
-    order = np.argsort(-lengths, kind="stable")
     result: list[list[Hypothesis]] = [[]] * len(sources)
-    start = 0
-    while start < len(order):
-        count = max(1, tokens_per_batch // (int(lengths[order[start]]) + max_extra_length))
-        indices = order[start : start + count]
+    for indices in by_length(lengths, tokens_per_batch=tokens_per_batch, extra=max_extra_length):
         found = _search(model, [sources[index] for index in indices], limits[indices].tolist(), beam=beam)
         for index, hypotheses in zip(indices, found, strict=True):
             scored = [
@@ -102,7 +108,6 @@ def decode(
                 for tokens, total in hypotheses
             ]
             result[index] = sorted(scored, key=lambda hypothesis: -hypothesis.score)[:n_best]
-        start += len(indices)
         progress(len(indices))
     return result
 

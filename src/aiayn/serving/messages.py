@@ -31,7 +31,7 @@ class Question(BaseModel):
             raise ValueError('give either "text", one sentence, or "sentences", a list of them')
         return self
 
-    def all(self) -> list[str]:
+    def asked(self) -> list[str]:
         """The sentences to translate."""
         return self.sentences if self.sentences is not None else [self.text or ""]
 
@@ -66,10 +66,17 @@ class Attention(BaseModel):
 
 
 class Translated(Candidate):
-    """The best translation of a sentence, and all that were asked for, best first."""
+    """The best translation of a sentence, and all that were asked for, best first.
+
+    Attributes:
+        n_best: All of them.
+        attention: Of the best one, if it was asked for and there is one to show.
+        note: Why attention that was asked for is not there.
+    """
 
     n_best: list[Candidate]
     attention: Attention | None = None
+    note: str | None = None
 
 
 class Answer(BaseModel):
@@ -78,10 +85,10 @@ class Answer(BaseModel):
     translations: list[Translated]
 
 
-def translated(found: list[Translation], attention: Attention | None) -> Translated:
+def translated(found: list[Translation], attention: Attention | None, note: str | None) -> Translated:
     """The answer for a sentence, given its translations, best first."""
     candidates = [Candidate(text=one.text, score=one.score, log_probability=one.log_probability) for one in found]
-    return Translated(**candidates[0].model_dump(), n_best=candidates, attention=attention)
+    return Translated(**candidates[0].model_dump(), n_best=candidates, attention=attention, note=note)
 
 
 def explain(error: ValidationError) -> str:

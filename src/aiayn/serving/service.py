@@ -1,31 +1,45 @@
 """The HTTP service: `POST /translate`, `GET /health`, and a page for people at `GET /`.
 
-Every error is a JSON object with one key, `error`, a line in words: 413 for what is too long, 422 for what cannot be
-read, 429 while too much waits, 503 while the service ends, 500 when the model failed. A client that goes away is
-noticed, and what it asked for is dropped unless the model works on it already.
+What is refused gets a JSON object with one key, `error`, a line in words: 403 for a web page of another site, 408 for a
+body that does not come, 413 for what is too long, 422 for what cannot be read, 429 while too much waits, 503 while the
+service ends, 500 when the model failed. (What is no HTTP is told so by the server, with 400 and plain text.) A client
+that goes away is noticed, and what it asked for is dropped unless the model works on it already.
+
+Every web page can have its reader's browser send requests here. So one whose `Origin` is not the `Host` that it was
+sent to is refused; and, by a service that listens on this machine alone, one whose `Host` is another's name, which may
+have been pointed here after the page was loaded. A proxy in front on the same machine has to do the first check itself,
+to send no `Origin`, and to send its own `Host`, as nginx does unless told otherwise.
 """
 
 import asyncio
+import ipaddress
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
-from importlib import resources
+from pathlib import Path
+from string import Template
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.requests import ClientDisconnect
 
+from aiayn.analysis.page import script
 from aiayn.inference.translation import Translation, Translator
 from aiayn.serving.batching import Batcher, FullError, ModelError, StoppedError
 from aiayn.serving.messages import Answer, Attention, Question, explain, translated
 
-Attend = Callable[[str, Translation], Attention]
+Attend = Callable[[str, Translation], Attention | None]
 Result = TypeVar("Result")
+HERE = Path(__file__).parent
+BODY = 5  # seconds in which a request's body has to come
+LONGEST = 300  # characters of an error; some of them repeat what the client sent
+PIECES = "no attention: the sentence has more tokens than the model has positions, and was translated in pieces"
 NOBODY = Response(status_code=499)  # nginx's code for a client that went away; nobody reads it
 # The page brings all it needs, and what it shows is text; so nothing else may be loaded or run, whatever a text holds.
 POLICY = (
@@ -56,7 +70,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if not isinstance(value, int) or value < 1:
+            if type(value) is not int or value < 1:  # True is an int, too
                 raise ValueError(f"limits.{name} must be a whole number of at least 1, got {value}.")
         if self.max_sentences > self.max_waiting:
             raise ValueError(
@@ -73,17 +87,26 @@ class Service:
         beam: Its width: the most translations of a sentence that can be asked for.
         limits: On requests.
         about: What `GET /health` says about the model.
-        attend: Attention weights of a translation; None if the model has none to show.
+        attend: Attention weights of a translation, None for one in pieces; None if the model has none to show.
+        local: Whether it can be reached from this machine alone, so that no other `Host` can be right.
     """
 
     def __init__(
-        self, translator: Translator, *, beam: int, limits: Limits, about: Mapping[str, Any], attend: Attend | None
+        self,
+        translator: Translator,
+        *,
+        beam: int,
+        limits: Limits,
+        about: Mapping[str, Any],
+        attend: Attend | None,
+        local: bool = False,
     ) -> None:
         self.tokenizer = translator.tokenizer
         self.beam = beam
         self.limits = limits
         self.about = about
         self.attend = attend
+        self.local = local
         self.batcher = Batcher(translator.n_best, max_waiting=limits.max_waiting, max_batch=limits.max_batch)
         self.start = time.monotonic()
 
@@ -96,13 +119,29 @@ class Service:
             self.batcher.stop()
 
         # FastAPI's pages about an interface load their scripts from elsewhere.
-        app = FastAPI(title="aiayn", lifespan=lifespan, docs_url=None, redoc_url=None)
+        app = FastAPI(
+            title="aiayn", lifespan=lifespan, docs_url=None, redoc_url=None, dependencies=[Depends(self.admit)]
+        )
         body = {"content": {"application/json": {"schema": Question.model_json_schema()}}, "required": True}
-        app.get("/")(page)
-        app.get("/health")(self.health)
+        for path, answer in (("/", page), ("/health", self.health)):
+            app.get(path)(answer)
+            app.head(path, include_in_schema=False)(answer)
         app.post("/translate", response_model=Answer, openapi_extra={"requestBody": body})(self.translate)
         app.add_exception_handler(AnyHTTPException, in_words)
         return app
+
+    async def admit(self, request: Request) -> None:
+        """Refuse what a web page of another site has sent.
+
+        Raises:
+            HTTPException: that says which header tells so.
+        """
+        host = request.headers.get("host", "")
+        if self.local and not is_this_machine(host):
+            raise HTTPException(403, f"this service is for this machine alone, and not for Host: {host}")
+        origin = request.headers.get("origin")
+        if origin is not None and origin.partition("://")[2].lower() != host.lower():
+            raise HTTPException(403, f"a page of Origin: {origin} may not use the service at Host: {host}")
 
     async def health(self) -> dict[str, Any]:
         """What it translates with, how many sentences wait, how many were translated, and the seconds it is up."""
@@ -132,10 +171,14 @@ class Service:
 
     async def _body(self, request: Request) -> bytes:
         body = bytearray()
-        async for part in request.stream():
-            body += part
-            if len(body) > self.limits.max_bytes:
-                raise HTTPException(413, f"the request has more than {self.limits.max_bytes:,} bytes")
+        try:
+            async with asyncio.timeout(BODY):
+                async for part in request.stream():
+                    body += part
+                    if len(body) > self.limits.max_bytes:
+                        raise HTTPException(413, f"the request has more than {self.limits.max_bytes:,} bytes")
+        except TimeoutError:
+            raise HTTPException(408, f"the body did not come in {BODY} seconds", {"Connection": "close"}) from None
         return bytes(body)
 
     def _check(self, question: Question) -> None:
@@ -144,7 +187,7 @@ class Service:
         Raises:
             HTTPException: that says what is too much, and how much may be.
         """
-        sentences, limits = question.all(), self.limits
+        sentences, limits = question.asked(), self.limits
         if question.n_best > self.beam:
             raise HTTPException(422, f"n_best must be from 1 to the beam's width {self.beam}, got {question.n_best}")
         if question.attention and self.attend is None:
@@ -160,7 +203,7 @@ class Service:
             raise HTTPException(413, f"attention is for at most {most} tokens together, and these are {sum(lengths)}")
 
     async def _answer(self, question: Question) -> Answer:
-        sentences = question.all()
+        sentences = question.asked()
         attention: Sequence[Attention | None] = [None] * len(sentences)
         try:
             found = await self.batcher.translate(sentences, question.n_best)
@@ -174,13 +217,25 @@ class Service:
             raise HTTPException(503, "the service ends; nothing was translated") from None
         except ModelError as error:
             raise HTTPException(500, f"the model failed: {error}") from None
-        return Answer(translations=list(map(translated, found, attention)))
+        notes = [PIECES if question.attention and weights is None else None for weights in attention]
+        return Answer(translations=list(map(translated, found, attention, notes)))
 
 
 async def in_words(request: Request, error: Exception) -> Response:
     """An HTTP error as JSON."""
     assert isinstance(error, AnyHTTPException)
-    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+    words = " ".join(error.detail.split())
+    shown = words if len(words) <= LONGEST else f"{words[:LONGEST]}..."
+    return JSONResponse({"error": shown}, error.status_code, error.headers)
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether a `Host`, with or without a port, means this machine wherever it is said."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+    except ValueError:  # another name, or none
+        return False
 
 
 async def unless_gone(request: Request, answer: Coroutine[Any, Any, Result]) -> Result | None:
@@ -203,7 +258,8 @@ async def unless_gone(request: Request, answer: Coroutine[Any, Any, Result]) -> 
 async def page() -> HTMLResponse:
     """The page, one file; a number used once lets its own script and style run, and no other."""
     nonce = secrets.token_urlsafe()
-    html = resources.files("aiayn.serving").joinpath("page.html").read_text("utf-8")
-    script = resources.files("aiayn.analysis").joinpath("attention.js").read_text("utf-8")
+    html = Template((HERE / "page.html").read_text(encoding="utf-8")).substitute(
+        nonce=nonce, attention=script(), script=(HERE / "page.js").read_text(encoding="utf-8")
+    )
     headers = {"Content-Security-Policy": POLICY.format(nonce=nonce), "Cache-Control": "no-store"}
-    return HTMLResponse(html.replace("{{nonce}}", nonce).replace("{{attention.js}}", script), headers=headers)
+    return HTMLResponse(html, headers=headers)
