@@ -150,9 +150,9 @@ def test_what_is_public_says_what_it_is(path):
     assert not [node.name for node in public if not ast.get_docstring(node)]
 
 
-@pytest.mark.parametrize("path", [path for path in PYTHON_FILES if path.name != "numbers.py"], ids=relative)
+@pytest.mark.parametrize("path", PYTHON_FILES, ids=relative)
 def test_source_is_ascii(path):
-    # Letters beyond it are written as escapes, so that what looks the same is the same; not so German and French text.
+    # Letters beyond it are written as escapes, so that what looks the same is the same.
     assert [line for line in path.read_text().splitlines() if not line.isascii()] == []
 
 

@@ -8,12 +8,11 @@ from random import Random
 import pytest
 
 from aiayn.data.numbers import (
-    FRAMES,
     KINDS,
     LANGUAGES,
-    SLOTS,
     Numbers,
     _sentence,
+    phrases,
     write_amount,
     write_date,
     write_position,
@@ -50,11 +49,11 @@ def test_a_source_has_one_target_and_every_slot_is_filled(languages: tuple[str, 
 
 @pytest.mark.parametrize("column", range(3))
 def test_frames_name_the_same_slots_in_every_language(column: int) -> None:
-    assert FRAMES.keys() == KINDS.keys()
-    for frame in (frame for frames in FRAMES.values() for frame in frames):
+    assert phrases()["frames"].keys() == KINDS.keys()
+    for frame in (frame for frames in phrases()["frames"].values() for frame in frames):
         slots = [set(re.findall(r"{(\w+?)(?:_accusative)?}", text)) for text in frame]
         assert slots[column] == slots[0]
-    assert all(len({texts[column] for texts in choices}) == len(choices) for choices in SLOTS.values())
+    assert all(len({texts[column] for texts in choices}) == len(choices) for choices in phrases()["slots"].values())
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 The source writes a number in figures or in words, the target always in words, so that there is real translation to
 learn: the order of a German number's digits, case and gender, the verb at the end. num2words spells numbers, Babel
-writes dates, times and amounts as each language does. A sentence has one translation, and every frame a proper one in
-each language.
+writes dates, times and amounts as each language does; numbers.yaml has the phrases around them. A sentence has one
+translation, and every frame a proper one in each language.
 """
 
 import datetime
@@ -16,181 +16,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import yaml
 from babel.dates import format_date, format_time, get_day_names, get_month_names
 from babel.numbers import format_currency, format_decimal
 from num2words import num2words
 
 LANGUAGES = ("en", "de", "fr")
-Texts = tuple[str, str, str]  # English, German, French
+Texts = list[str]  # English, German, French
 
-# Names are the same in all three languages, and no town begins with a vowel, before which French would elide "de".
-# Nothing in a frame agrees with a person's gender.
-SLOTS: dict[str, list[Texts]] = {
-    "person": [(n, n, n) for n in ("Anna", "Paul", "Marie", "Thomas", "Sophie", "David", "Julia", "Martin")],
-    "town": [(n, n, n) for n in ("Leeds", "Bristol", "Bath", "Lyon", "Nantes", "Lille", "Kiel", "Bonn", "Rostock")],
-    "things": [
-        ("books", "Bücher", "livres"),
-        ("chairs", "Stühle", "chaises"),
-        ("photos", "Fotos", "photos"),
-        ("apples", "Äpfel", "pommes"),
-        ("bottles", "Flaschen", "bouteilles"),
-        ("pictures", "Bilder", "tableaux"),
-        ("lamps", "Lampen", "lampes"),
-        ("computers", "Computer", "ordinateurs"),
-    ],
-    "place": [
-        ("in the library", "in der Bibliothek", "à la bibliothèque"),
-        ("in the school", "in der Schule", "à l'école"),
-        ("in the museum", "im Museum", "au musée"),
-        ("in the hotel", "im Hotel", "à l'hôtel"),
-        ("in the cellar", "im Keller", "à la cave"),
-        ("in the office", "im Büro", "au bureau"),
-    ],
-    "goods": [
-        ("The ticket", "Die Karte", "Le billet"),
-        ("The coat", "Der Mantel", "Le manteau"),
-        ("The bicycle", "Das Fahrrad", "Le vélo"),
-        ("The table", "Der Tisch", "La table"),
-        ("The camera", "Die Kamera", "L'appareil photo"),
-        ("The journey", "Die Reise", "Le voyage"),
-    ],
-    "shop": [
-        ("The museum", "Das Museum", "Le musée"),
-        ("The bakery", "Die Bäckerei", "La boulangerie"),
-        ("The post office", "Die Post", "La poste"),
-        ("The bank", "Die Bank", "La banque"),
-        ("The pharmacy", "Die Apotheke", "La pharmacie"),
-        ("The restaurant", "Das Restaurant", "Le restaurant"),
-    ],
-}
-
-FRAMES: dict[str, list[Texts]] = {
-    "count": [
-        ("There are {n} {things} {place}.", "Es gibt {n} {things} {place}.", "Il y a {n} {things} {place}."),
-        ("{person} bought {n} {things}.", "{person} hat {n} {things} gekauft.", "{person} a acheté {n} {things}."),
-        (
-            "{person} found {n} {things} {place}.",
-            "{person} hat {place} {n} {things} gefunden.",
-            "{person} a trouvé {n} {things} {place}.",
-        ),
-        (
-            "We need {n} more {things}, said {person}.",
-            "Wir brauchen noch {n} {things}, sagte {person}.",
-            "Il nous faut encore {n} {things}, a dit {person}.",
-        ),
-    ],
-    "population": [
-        ("{town} has {n} inhabitants.", "{town} hat {n} Einwohner.", "{town} compte {n} habitants."),
-        (
-            "In one year, {n} people visited {town}.",
-            "In einem Jahr haben {n} Menschen {town} besucht.",
-            "En un an, {n} personnes ont visité {town}.",
-        ),
-        (
-            "The factory in {town} made {n} {things}.",
-            "Die Fabrik in {town} hat {n} {things} hergestellt.",
-            "L'usine de {town} a fabriqué {n} {things}.",
-        ),
-    ],
-    "measure": [
-        ("{person} ran {n} kilometers.", "{person} ist {n} Kilometer gelaufen.", "{person} a couru {n} kilomètres."),
-        (
-            "Prices in {town} rose by {n} percent.",
-            "Die Preise in {town} sind um {n} Prozent gestiegen.",
-            "Les prix à {town} ont augmenté de {n} pour cent.",
-        ),
-        (
-            "The parcel for {person} weighs {n} kilograms.",
-            "Das Paket für {person} wiegt {n} Kilogramm.",
-            "Le colis pour {person} pèse {n} kilogrammes.",
-        ),
-        (
-            "The temperature {place} was {n} degrees.",
-            "Die Temperatur {place} betrug {n} Grad.",
-            "La température {place} était de {n} degrés.",
-        ),
-    ],
-    "position": [
-        (
-            "{person} won the {nth} prize {place}.",
-            "{person} hat {place} den {nth_accusative} Preis gewonnen.",
-            "{person} a gagné le {nth} prix {place}.",
-        ),
-        (
-            "The {nth} guest {place} was {person}.",
-            "Der {nth} Gast {place} war {person}.",
-            "Le {nth} visiteur {place} était {person}.",
-        ),
-        (
-            "{person} read the {nth} page aloud.",
-            "{person} hat die {nth} Seite vorgelesen.",
-            "{person} a lu la {nth} page à haute voix.",
-        ),
-        (
-            "In {town}, {person} wrote the {nth} letter.",
-            "In {town} hat {person} den {nth_accusative} Brief geschrieben.",
-            "À {town}, {person} a écrit la {nth} lettre.",
-        ),
-    ],
-    "time": [
-        (
-            "The train to {town} leaves at {time}.",
-            "Der Zug nach {town} fährt um {time} ab.",
-            "Le train pour {town} part à {time}.",
-        ),
-        (
-            "{shop} in {town} closes at {time}.",
-            "{shop} in {town} schließt um {time}.",
-            "{shop} de {town} ferme à {time}.",
-        ),
-        ("{person} called at {time}.", "{person} hat um {time} angerufen.", "{person} a appelé à {time}."),
-        (
-            "The concert {place} begins at {time}.",
-            "Das Konzert {place} beginnt um {time}.",
-            "Le concert {place} commence à {time}.",
-        ),
-    ],
-    "date": [
-        (
-            "{person} visited {town} on {date}.",
-            "{person} hat {town} am {date} besucht.",
-            "{person} a visité {town} le {date}.",
-        ),
-        (
-            "The contract was signed on {date}.",
-            "Der Vertrag wurde am {date} unterzeichnet.",
-            "Le contrat a été signé le {date}.",
-        ),
-        (
-            "{shop} in {town} was opened on {date}.",
-            "{shop} in {town} wurde am {date} eröffnet.",
-            "{shop} de {town} a ouvert ses portes le {date}.",
-        ),
-        (
-            "{person} wrote this letter on {date}.",
-            "{person} hat diesen Brief am {date} geschrieben.",
-            "{person} a écrit cette lettre le {date}.",
-        ),
-    ],
-    "amount": [
-        ("{goods} costs {amount}.", "{goods} kostet {amount}.", "{goods} coûte {amount}."),
-        (
-            "{person} paid {amount} for the dinner.",
-            "{person} hat für das Abendessen {amount} bezahlt.",
-            "{person} a payé {amount} pour le dîner.",
-        ),
-        (
-            "{person} still owes the bank {amount}.",
-            "{person} schuldet der Bank noch {amount}.",
-            "{person} doit encore {amount} à la banque.",
-        ),
-        (
-            "The repair in {town} will cost {amount}.",
-            "Die Reparatur in {town} wird {amount} kosten.",
-            "La réparation à {town} coûtera {amount}.",
-        ),
-    ],
-}
+PHRASES = Path(__file__).with_suffix(".yaml")
 MOST_PAIRS = 1_000_000  # a small part of the sentences there are, so that drawing anew is rare
 CURRENCIES = {  # names of the whole and of its hundredth part, in the plural
     "EUR": {"en": ("euros", "cents"), "de": ("Euro", "Cent"), "fr": ("euros", "centimes")},
@@ -242,12 +76,12 @@ class Numbers:
         yield from self._generated[split]
 
     def fingerprint(self) -> dict[str, Any]:
-        """All that the text follows from: the arguments, this file, and the libraries that write the numbers."""
+        """All that the text follows from: the arguments, this file, its phrases, the libraries."""
         return {
             "languages": list(self.languages),
             "sizes": self.sizes,
             "seed": self.seed,
-            "code": hashlib.sha256(Path(__file__).read_bytes()).hexdigest(),
+            "code": hashlib.sha256(Path(__file__).read_bytes() + PHRASES.read_bytes()).hexdigest(),
             "libraries": {name: version(name) for name in ("babel", "num2words")},
         }
 
@@ -263,12 +97,18 @@ class Numbers:
         return {split: [next(stream) for _ in range(size)] for split, size in self.sizes.items()}
 
 
+@cache
+def phrases() -> dict[str, dict[str, list[Texts]]]:
+    """`frames`, sentences with gaps, by the kind of number that they take, and `slots`, what fills the other gaps."""
+    return yaml.safe_load(PHRASES.read_text(encoding="utf-8"))
+
+
 def _sentence(random: Random, source_language: str, target_language: str) -> tuple[str, str]:
     """Draw a frame and what fills it."""
     kind = random.choice(list(KINDS))
     draw, write = KINDS[kind]
-    frame, value, in_words = random.choice(FRAMES[kind]), draw(random), random.random() < 0.5
-    words = {slot: random.choice(choices) for slot, choices in SLOTS.items()}
+    frame, value, in_words = random.choice(phrases()["frames"][kind]), draw(random), random.random() < 0.5
+    words = {slot: random.choice(choices) for slot, choices in phrases()["slots"].items()}
     sides = []
     for language, spelled in ((source_language, in_words), (target_language, True)):
         column = LANGUAGES.index(language)
