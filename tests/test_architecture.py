@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "data": {"progress"},
     "model": set(),
     "evaluation": set(),
-    "inference": {"model", "data.tokenizer", "progress"},
+    "inference": {"model", "data.tokenizer", "progress", "files"},
     "training": {"model", "data", "inference", "evaluation"},
     "report": {"evaluation", "schema", "files"},
     "callbacks": {*STAGES, "progress"},

@@ -17,7 +17,7 @@ def whole(path: Path) -> Iterator[TextIO]:
     Raises:
         OSError: if it cannot be written; an older file of that name is then untouched.
     """
-    with _replacing(path) as place, place.open("w", encoding="utf-8", newline="\n") as file:
+    with replacing(path) as place, place.open("w", encoding="utf-8", newline="\n") as file:
         yield file
 
 
@@ -37,13 +37,17 @@ def write_bytes(path: Path, content: bytes) -> None:
     Raises:
         OSError: if it cannot be written; an older file of that name is then untouched.
     """
-    with _replacing(path) as place:
+    with replacing(path) as place:
         place.write_bytes(content)
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """Where to write what is to be at a path: a name beside it, which becomes the path's own unless the block fails."""
+def replacing(path: Path) -> Iterator[Path]:
+    """Where to write what is to be at a path: a name beside it, which becomes the path's own unless the block fails.
+
+    Raises:
+        OSError: if it cannot be written; an older file of that name is then untouched.
+    """
     if path.exists() and not path.is_file():  # a device or a pipe cannot be replaced; a folder is refused by the system
         yield path
         return

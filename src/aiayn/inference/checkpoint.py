@@ -23,6 +23,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from aiayn.data.tokenizer import PAD, Tokenizer
+from aiayn.files import replacing
 from aiayn.model.transformer import Transformer
 
 PREFIX = "model."  # of the weights' names: the LightningModule keeps the Transformer under this attribute
@@ -141,22 +142,16 @@ def write(path: Path, content: dict[str, Any]) -> None:
     Raises:
         OSError: if it cannot be written, a full disk for one; an older file of that name is then untouched.
     """
-    path = path.resolve()  # a link stays a link
     if path.exists() and not path.is_file():
         raise OSError(f"could not write the checkpoint {path}: it is no file; name another output.")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with temporary.open("wb") as file:
+        with replacing(path) as place, place.open("wb") as file:
             torch.save(content, file)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
     except (OSError, RuntimeError) as error:  # torch's archive writer turns a failed write into a RuntimeError
         reason = error if isinstance(error, OSError) else error.__context__ or error
         raise OSError(f"could not write the checkpoint {path}: {reason}; earlier ones are untouched.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def located(path: Path) -> Path:
