@@ -1,10 +1,12 @@
 import fcntl
+import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 
-from aiayn.run_folder import RunFolder
+from aiayn import run_folder
+from aiayn.run_folder import RunFolder, git_commit
 
 
 def config(*, max_steps: int = 7, d_ff: int = 11, workers: int = 0) -> dict:
@@ -96,3 +98,35 @@ def test_the_latest_checkpoint_is_the_one_with_the_most_steps(tmp_path: Path) ->
     for name in ("step_0000002.ckpt", "step_0000010.ckpt", "best.ckpt", ".step_0000011.ckpt.123"):
         (folder.checkpoints / name).touch()
     assert folder.latest == folder.checkpoints / "step_0000010.ckpt"
+
+
+@pytest.mark.parametrize(("theirs", "mine", "fits"), [({}, {"x": False}, True), ({"x": None}, {"x": 0}, False)])
+def test_only_a_switch_that_is_off_may_be_missing(tmp_path: Path, theirs: dict, mine: dict, fits: bool) -> None:
+    finished(tmp_path)
+    folder = RunFolder(tmp_path, {**config(), "model": {"d_ff": 11, **mine}})
+    stored = {**config(), "model": {"d_ff": 11, **theirs}}
+    if fits:
+        folder.check_resumable(stored, 5, {})
+    else:
+        with pytest.raises(ValueError, match=r"model\.x=None, not 0"):
+            folder.check_resumable(stored, 5, {})
+
+
+def test_a_commit_is_marked_when_code_differs_from_it_and_not_for_results_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*arguments: str) -> None:
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    monkeypatch.setattr(run_folder, "PROJECT", tmp_path)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.py").write_text("1")
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "a")
+    commit = git_commit()
+    (tmp_path / "out.txt").write_text("a translation")
+    assert git_commit() == commit
+    (tmp_path / "src" / "b.py").write_text("2")
+    assert git_commit() == f"{commit}+"

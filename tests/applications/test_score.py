@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -124,3 +125,14 @@ print("torch" in sys.modules)
 """
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert process.stdout.splitlines()[-1] == "False", process.stderr
+
+
+def test_a_reader_that_leaves_early_is_no_error(files: Files) -> None:
+    names = [f"hypotheses={files['hypotheses']}", f"references={files['references']}", "metrics=[bleu]"]
+    command = [sys.executable, str(ROOT / "src" / "run.py"), "task=score", *names]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 128 + signal.SIGPIPE

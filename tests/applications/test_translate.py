@@ -121,11 +121,6 @@ def test_a_line_that_is_no_text_leaves_no_half_output(run: Run, tmp_path: Path) 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.txt", "source.txt"]
 
 
-def test_a_mark_of_byte_order_is_no_text(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "marked.txt").write_bytes(b"\xef\xbb\xbfone two\n")
-    assert run(f"input={tmp_path}/marked.txt") == run(lines=["one two"])
-
-
 def test_a_source_in_pieces_has_no_alignment(run: Run) -> None:
     found = [json.loads(line) for line in run("format=jsonl", "max_source_length=30", lines=["one", "one " * 31])]
     assert [each["alignment"] is None for each in found] == [False, True]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aiayn.data.parallel_text import HubText, TextFiles, multi30k
+from aiayn.data.parallel_text import HubText, TextFiles, multi30k, read_lines
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 WMT14 = {"name": "wmt/wmt14", "subset": "de-en", "source_language": "en", "target_language": "de"}
@@ -196,3 +196,11 @@ def test_multi30k_without_a_folder_comes_from_the_hub() -> None:
     assert corpus.fingerprint()["name"] == "bentrevett/multi30k"
     with pytest.raises(ValueError, match=r"data\.test_set=test_2017_flickr needs the files"):
         multi30k(path=None, source_language="de", target_language="en", test_set="test_2017_flickr")
+
+
+def test_a_byte_order_mark_is_text_only_behind_the_beginning(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"\xef\xbb\xbfone\n\xef\xbb\xbftwo\n")
+    assert list(read_lines(tmp_path / "a")) == ["one", "\ufefftwo"]
+    with (tmp_path / "a").open("rb") as file:
+        file.readline()  # a stream is read from where it stands
+        assert list(read_lines(file)) == ["two"]
