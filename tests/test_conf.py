@@ -187,12 +187,10 @@ def test_a_traceback_is_there_for_who_wants_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--cfg", "job"], ["model.head=8"]])
-def test_answers_before_torch_could_have_been_loaded(arguments: list[str]) -> None:
-    def seconds(command: list[str]) -> float:
-        start = time.perf_counter()
-        subprocess.run(command, capture_output=True, check=False)
-        return time.perf_counter() - start
-
-    ours = min(seconds([sys.executable, str(ROOT / "src" / "run.py"), *arguments]) for _ in range(3))
-    torch = min(seconds([sys.executable, "-c", "import torch"]) for _ in range(2))
-    assert ours < torch  # 0.3 to 0.7 s beside 1.6 s
+def test_answers_without_loading_torch(arguments: list[str]) -> None:
+    # Half a second instead of two. What was imported is asked, not the clock, which a busy machine bends.
+    command = [sys.executable, "-X", "importtime", str(ROOT / "src" / "run.py"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert "hydra.main" in imported
+    assert not imported & {"torch", "lightning", "wandb", "datasets"}
