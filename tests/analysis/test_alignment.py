@@ -8,7 +8,7 @@ import torch
 from aiayn.analysis import alignment
 from aiayn.analysis.alignment import align, words
 from aiayn.analysis.weights import weights
-from aiayn.data.tokenizer import BOS, EOS, UNK, Tokenizer
+from aiayn.data.tokenizer import BOS, EOS, Tokenizer
 from aiayn.inference.ensemble import Ensemble
 
 SOURCES = ["ab c", "", "c cab ab abc c", "b"]
@@ -68,15 +68,6 @@ def test_a_piece_that_attends_to_eos_is_linked_to_nothing(build, tokenizer, atte
     attending(lambda model: [2, 0])
     [target] = tokenizer.encode(["c c"])
     assert align(build(vocab_size=tokenizer.vocab_size), tokenizer, ["c c"], [target]) == [[(0, 1)]]
-
-
-def test_an_unknown_piece_is_a_word_of_its_own_as_in_the_text(build, tokenizer, attending):
-    attending(lambda model: [0, 0, 0])
-    [c] = tokenizer.encode(["c"])
-    target = [*c, UNK, *c]
-    [text] = tokenizer.decode([target])
-    [links] = align(build(vocab_size=tokenizer.vocab_size), tokenizer, ["c"], [target])
-    assert [word for _, word in links] == list(range(len(text.split())))
 
 
 def test_sentences_together_align_as_each_alone(build, tokenizer, monkeypatch):

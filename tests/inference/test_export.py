@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from aiayn.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from aiayn.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from aiayn.inference import beam_search, checkpoint, ctranslate2_decoder
 from aiayn.inference.beam_search import Hypothesis
 from aiayn.inference.checkpoint import Checkpoint
@@ -68,13 +68,13 @@ def sources(count: int, vocab_size: int, longest: int = 13) -> list[np.ndarray]:
 
 
 def ours(loaded: Checkpoint, read: list[np.ndarray], **settings: Any) -> list[list[Hypothesis]]:
-    """Our own search, with the logits that an export has: without them PAD and BOS keep their probability."""
+    """Our own search, with the logits that an export has: without them PAD, UNK and BOS keep their probability."""
     model = loaded.model()
     project = model.project
 
     def without_special(features: torch.Tensor) -> torch.Tensor:
         logits = project(features)
-        logits[..., [PAD, BOS]] += FORBIDDEN
+        logits[..., [PAD, UNK, BOS]] += FORBIDDEN
         return logits
 
     model.project = without_special  # type: ignore[method-assign]

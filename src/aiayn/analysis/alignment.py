@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from aiayn.analysis.weights import weights
-from aiayn.data.tokenizer import SPACE, UNK, Tokenizer
+from aiayn.data.tokenizer import SPACE, Tokenizer
 from aiayn.inference.ensemble import Ensemble
 from aiayn.inference.scoring import batches
 from aiayn.model.transformer import Transformer
@@ -72,11 +72,7 @@ def words(pieces: Iterable[str]) -> list[int]:
 def _links(tokenizer: Tokenizer, source: Sequence[int], target: Sequence[int], attended: Sequence[int]) -> list[Link]:
     """Links of words from the source position, EOS among them, that each target piece attends to most."""
     read = [*words(tokenizer.pieces(source)), -1]
-    # The text of a translation has UNK as a word of its own.
-    written = words(
-        f"{SPACE}{piece}{SPACE}" if token == UNK else piece
-        for token, piece in zip(target, tokenizer.pieces(target), strict=True)
-    )
+    written = words(tokenizer.pieces(target))
     pairs = (
         (read[position], word) for position, word in zip(attended, written, strict=False)
     )  # EOS and padding follow

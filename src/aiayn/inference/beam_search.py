@@ -8,6 +8,9 @@ tokens, EOS among them, scores log P(target | source) / lp(length), with lp(leng
 The search for a sentence ends when none of its live hypotheses can still become one of the `n_best` that are wanted.
 Log-probabilities only fall and lp only rises, so a live hypothesis scores at most log P / lp(limit), `limit` being the
 greatest length. There EOS is the only choice. Stopping so never costs one of the `n_best`; later ones may be missing.
+
+UNK is never chosen, as in Marian (marian-nmt/marian-dev:src/translator/beam_search.cpp, without --allow-unk): it stands
+for no text. Like that of PAD and BOS, its probability goes to no other token.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aiayn.data.tokenizer import BOS, EOS
+from aiayn.data.tokenizer import BOS, EOS, UNK
 from aiayn.inference.ensemble import Ensemble
 from aiayn.model.transformer import Transformer
 
@@ -86,7 +89,7 @@ def search(
     limit = (source != model.pad_id).sum(1) + max_extra_length
     if model.longest is not None:
         limit = limit.clamp(max=model.longest)
-    beams = _Beams(limit, beam=beam, alpha=alpha, n_best=n_best, forbidden=(model.pad_id, BOS))
+    beams = _Beams(limit, beam=beam, alpha=alpha, n_best=n_best, forbidden=(model.pad_id, UNK, BOS))
     state: Any = model.start(source)
     while len(beams.sentence):
         logits = model.step(beams.tokens[:, :, -1], state)

@@ -94,7 +94,7 @@ def decode(
 ) -> list[list[Hypothesis]]:
     """Translate encoded sentences; arguments, result and errors are those of `beam_search.decode`.
 
-    A source without tokens has an empty target. Log-probabilities are such that PAD and BOS have none.
+    A source without tokens has an empty target. Log-probabilities are such that PAD, UNK and BOS have none.
     """
     check(beam=beam, alpha=alpha, max_extra_length=max_extra_length, n_best=n_best)
     lengths = np.array([len(source) + 1 for source in sources], dtype=np.int64)  # EOS is added

@@ -7,8 +7,8 @@ run's config. CTranslate2 computes the same function. Where its layout is anothe
   that of the model's table: 1024, or `model.position.max_length`.
 - Queries, keys and values have one width. Where d_k and d_v differ, the narrower ones are filled up with zeros, which
   add nothing to a product; the scale of the scores is written out, since it would follow from the width otherwise.
-- Biases of the logits forbid PAD and BOS, which our search never takes either; so no program that uses the folder can
-  predict them. Their probability goes to the other tokens, which our search leaves with them.
+- Biases of the logits forbid PAD, UNK and BOS, which our search never takes either; so no program that uses the folder
+  can predict them. Their probability goes to the other tokens, which our search leaves with them.
 """
 
 import json
@@ -113,7 +113,7 @@ def specification(model: Transformer, tokenizer: Tokenizer) -> TransformerSpec:
     spec.decoder.embeddings.weight = _plain(model.embedding.weight)
     spec.decoder.projection.weight = _plain(model.embedding.weight)
     spec.decoder.projection.bias = torch.zeros(len(vocabulary))
-    spec.decoder.projection.bias[[PAD, BOS]] = FORBIDDEN
+    spec.decoder.projection.bias[[PAD, UNK, BOS]] = FORBIDDEN
     source: Any = model.source_position
     target: Any = model.target_position
     spec.encoder.position_encodings.encodings = _plain(source.table)
