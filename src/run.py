@@ -78,6 +78,7 @@ def main(cfg: DictConfig) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what is half-written is removed
     schema.register()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, so that one place turns errors into a line
     try:

@@ -208,7 +208,8 @@ def test_tasks_that_are_no_runs_leave_no_folder(aiayn: CommandLine, finished: Pa
     assert before == (sorted(outputs.iterdir()), sorted((outputs / "runs").glob("*/*")))
 
 
-def test_an_interrupted_run_says_how_it_goes_on(outputs: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_says_how_it_goes_on(outputs: Path, tmp_path: Path, number: signal.Signals) -> None:
     run = [*SMALL, f"outputs={outputs}", f"run_dir={tmp_path}", "training.max_steps=100000"]
     process = subprocess.Popen(
         command(*run),
@@ -224,12 +225,25 @@ def test_an_interrupted_run_says_how_it_goes_on(outputs: Path, tmp_path: Path) -
         while not list(tmp_path.glob("checkpoints/step_*.ckpt")):
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, stderr = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert f"run_dir='{tmp_path}'" in stderr.splitlines()[-1]
+
+
+def test_a_command_that_is_ended_leaves_nothing_half_written(finished: Path, tmp_path: Path) -> None:
+    run = command("task=translate", f"checkpoint={finished}", f"output={tmp_path / 'translations'}")
+    with subprocess.Popen(run, env=environment(), stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.iterdir()):  # it writes, and waits for its input
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.terminate()
+        process.wait()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_run_that_fails_says_why_in_its_folder(aiayn: CommandLine, tmp_path: Path) -> None:

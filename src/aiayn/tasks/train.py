@@ -124,20 +124,22 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
     module_data = ParallelDataModule(
         corpus, tokens_per_batch=data["tokens_per_batch"], seed=config["seed"], workers=data["loader_workers"]
     )
+    ends = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Lightning's own handler ends a step first
     try:
         trainer.fit(module, datamodule=module_data, ckpt_path=resume, weights_only=True)
-    except SIGTERMException:
-        raise SystemExit(128 + signal.SIGTERM) from None  # Lightning leaves with 0, as if the run were complete
-    except SystemExit:
-        if not trainer.interrupted:
+    except (SIGTERMException, SystemExit) as end:
+        number = signal.SIGTERM if isinstance(end, SIGTERMException) else signal.SIGINT
+        if number == signal.SIGINT and not trainer.interrupted:
             raise
         log.info("stopped at step %d; go on with run_dir='%s'", trainer.global_step, folder.path)
-        raise SystemExit(128 + signal.SIGINT) from None  # Lightning leaves with 1
+        raise SystemExit(128 + number) from None  # Lightning leaves with 0, as if the run were complete, or with 1
     except torch.OutOfMemoryError as error:
         raise ValueError(
             f"the device's memory does not hold a micro-batch of data.tokens_per_device={data['tokens_per_device']}; "
             f"lower it, which does not change the experiment."
         ) from error
+    finally:
+        signal.signal(signal.SIGTERM, ends)
     if trainer.is_global_zero:
         folder.write(**training_cost(trainer, corpus, config), parameters=parameters)
 
