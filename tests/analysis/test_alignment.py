@@ -2,13 +2,13 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from aiayn.analysis import alignment
-from aiayn.analysis.alignment import align, words
-from aiayn.analysis.weights import weights
-from aiayn.data.tokenizer import BOS, EOS, Tokenizer
+from aiayn.analysis.alignment import align, shares, words
+from aiayn.data.tokenizer import Tokenizer
 from aiayn.inference.ensemble import Ensemble
 
 SOURCES = ["ab c", "", "c cab ab abc c", "b"]
@@ -49,9 +49,16 @@ def attending(monkeypatch):
     ],
 )
 def test_a_piece_is_in_the_word_that_white_space_gives(pieces, numbers):
-    marked = [piece.replace("_", "\u2581") for piece in pieces.split()]
-    assert words(marked) == numbers
-    assert len("".join(marked).replace("\u2581", " ").split()) == max(numbers, default=-1) + 1
+    surfaces = [piece.replace("_", " ") for piece in pieces.split()]
+    assert words(surfaces) == numbers
+    assert len("".join(surfaces).split()) == max(numbers, default=-1) + 1
+
+
+@pytest.mark.parametrize("text", ["c\u00b4ab c", " ab  \u200b c\u00ad ab \u00a8c ", "c\u00a0ab", "c \u2581 c", " ", ""])
+def test_words_are_those_of_the_text_and_not_of_what_the_tokenizer_makes_of_it(tokenizer, text):
+    found = words(tokenizer.surfaces(text))
+    assert len(found) == len(tokenizer.encode([text])[0])
+    assert max(found, default=-1) == len(text.split()) - 1
 
 
 def test_the_row_that_predicts_a_piece_aligns_it(build, tokenizer, attending):
@@ -83,14 +90,24 @@ def test_sentences_together_align_as_each_alone(build, tokenizer, monkeypatch):
     assert align(model, tokenizer, [], []) == []
 
 
-def test_all_heads_of_all_layers_count(build, tokenizer):
-    model = build(vocab_size=tokenizer.vocab_size, layers=3)
-    source, target = (tokenizer.encode([text])[0].tolist() for text in ("c cab ab", "b c ab"))
-    cross = weights(model, torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]])).cross
-    attended = cross.sum((0, 1, 2))[: len(target)].argmax(-1).tolist()
-    read, written = words(tokenizer.pieces(source)), words(tokenizer.pieces(target))
-    expected = {(read[key], word) for key, word in zip(attended, written, strict=True) if key < len(source)}
-    assert align(model, tokenizer, ["c cab ab"], [target]) == [sorted(expected)]
+def test_shares_are_of_what_a_source_position_gets_in_each_layer():
+    cross = torch.rand(2, 3, 5, 7, 11, generator=torch.Generator().manual_seed(1))
+    real = torch.arange(7) < torch.tensor([7, 4, 1])[:, None]
+    cross[:, 1, :, :, 9:] = 0  # the second source is padded
+    found = shares(cross, real)
+    for row, token, position in np.ndindex(3, 7, 11):
+        expected = 0.0
+        for layer in range(2):
+            given = [cross[layer, row, :, other, position].sum().item() for other in range(7) if real[row, other]]
+            expected += given[token] / sum(given) / 2 if real[row, token] and sum(given) else 0
+        assert found[row, token, position].item() == pytest.approx(expected)
+
+
+def test_a_position_that_every_token_attends_to_is_no_one_s(build, tokenizer, monkeypatch):
+    cross = torch.tensor([[0.3, 0.1, 0.6], [0.1, 0.3, 0.6], [0.1, 0.1, 0.8]])[None, None, None]
+    monkeypatch.setattr(alignment, "weights", lambda *_: SimpleNamespace(cross=cross))
+    [target] = tokenizer.encode(["c c"])
+    assert align(build(vocab_size=tokenizer.vocab_size), tokenizer, ["c c"], [target]) == [[(0, 0), (1, 1)]]
 
 
 def test_the_members_of_an_ensemble_are_averaged(build, tokenizer, attending):

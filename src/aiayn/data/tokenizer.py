@@ -113,6 +113,14 @@ class Tokenizer:
         """The subwords that ids stand for; one that begins a word starts with U+2581."""
         return self._processor.id_to_piece(list(map(int, ids)))
 
+    def surfaces(self, sentence: str) -> list[str]:
+        """What each id of an encoded sentence covers of its text, as it was before it was normalised.
+
+        An id that stands for what the normaliser added covers nothing; white space at the ends is covered by none.
+        """
+        [encoded] = self._processor.encode([sentence], return_type="proto")
+        return [piece.surface for piece in encoded.pieces]
+
     def __reduce__(self) -> tuple[Callable[[bytes], "Tokenizer"], tuple[bytes]]:
         return type(self), (self.model,)
 
