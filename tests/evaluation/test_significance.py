@@ -100,9 +100,24 @@ def test_figures_of_the_paired_bootstrap_are_sacrebleus(monkeypatch: pytest.Monk
     for index, theirs in enumerate(results["BLEU"]):
         assert observed[index] == pytest.approx(theirs.score, abs=1e-9)
         assert resampled[index].mean() == pytest.approx(theirs.mean, abs=1e-4)  # theirs is counted in float32
-        if theirs.p_value is not None:
-            assert p_value(observed[index] - observed[0], resampled[index] - resampled[0]) == theirs.p_value
-    assert 1 / 1001 < results["BLEU"][1].p_value < 1  # neither extreme, so that the count was put to the test
+
+
+def test_p_is_the_share_of_resamples_that_are_as_far_from_their_mean() -> None:
+    resampled = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert p_value(2.0, resampled) == p_value(-2.0, resampled) == pytest.approx((2 + 1) / 6)
+    assert p_value(0.5, resampled) == pytest.approx((4 + 1) / 6)
+    assert p_value(9.0, resampled) == pytest.approx(1 / 6)  # never zero
+    assert p_value(0.0, resampled) == 1
+
+
+def test_of_equal_systems_as_many_have_p_below_a_level_as_the_level_says() -> None:
+    rng = np.random.default_rng(1)
+    sentences, trials = 397, 2000
+    draws = resampled_counts(sentences)
+    apart = rng.standard_t(5, (sentences, trials))  # of two equal systems, what each sentence adds
+    p = np.array([p_value(apart[:, trial].sum(), draws @ apart[:, trial]) for trial in range(trials)])
+    for level in (0.05, 0.2, 0.5):
+        assert np.mean(p < level) == pytest.approx(level, abs=3.5 * math.sqrt(level * (1 - level) / trials))
 
 
 def test_a_system_does_not_differ_from_itself() -> None:

@@ -67,12 +67,12 @@ def test_rows_of_the_paper_have_its_columns(table3: list[Row]) -> None:
     assert low < value < high < 0
 
 
-def test_single_runs_have_sacrebleus_p_too(tmp_path: Path) -> None:
+def test_single_runs_have_a_p_too(tmp_path: Path) -> None:
     for heads, quality in ((8, 0.5), (1, 0.4)):
         write_run(tmp_path / str(-heads), config("x", model__heads=heads), quality=quality)
     rows = read(tmp_path)
     assert cells(rows)["p"] == ["0.001", ""] if rows[0].p_values else ["", "0.001"]
-    assert "one-tailed" in dict(notes(rows, ""))["p"]
+    assert "two-sided" in dict(notes(rows, ""))["p"]
 
 
 def test_other_rows_have_the_settings_that_differ(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def align(
     """Link each target word to the source words that its pieces attend to most; to none where that is EOS.
 
     Args:
-        model: In evaluation mode, on whatever device; of an ensemble the members' weights are averaged.
+        model: In evaluation mode, on whatever device; the shares of an ensemble's members are averaged.
         tokenizer: The one it was trained with.
         sources: Plain text.
         targets: The ids of as many translations, without BOS and EOS.

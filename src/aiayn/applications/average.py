@@ -170,7 +170,7 @@ def curve(cfg: DictConfig, paths: Sequence[Path], output: Path) -> None:
     label = "dev BLEU; bars: 95 % of the difference from k = 1"
     draw(Plot("curve", title, [Panel("k", label, [line], ticks=[float(p.k) for p in points])]), output / "curve.png")
     show(points)
-    print(f"dev, beam {dev.inference['beam']}: {scored[0][0].signature}")
+    print(f"dev, beam {dev.inference['beam']}: {scored[0][0].signature}; p: paired bootstrap over sentences, two-sided")
     log.info("curve.csv and curve.png are in %s", output)
 
 

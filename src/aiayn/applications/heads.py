@@ -114,7 +114,7 @@ def notes(figures: Mapping[str, np.ndarray]) -> list[str]:
         "references; confidence is without EOS; the distance of cross-attention is from the diagonal, in source "
         "positions. BLEU lost is measured "
         "by translating with the head's context set to zero, without training again; p is of a paired bootstrap over "
-        "sentences.",
+        "sentences, two-sided.",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Whether two systems differ by more than chance: paired bootstrap resampling over sentences, as in sacreBLEU.
+"""Whether two systems differ by more than chance: paired bootstrap resampling over sentences, with sacreBLEU's draws.
 
 A corpus BLEU is a function of ten counts summed over sentences, a perplexity of two. So each sentence is kept as a row
 of such statistics, a resample of the test set is a weighted sum of rows, and all resamples of all systems are one
@@ -99,21 +99,18 @@ def resampled_sums(systems: Sequence[np.ndarray], resamples: int = RESAMPLES) ->
 
 
 def p_value(difference: float, resampled: np.ndarray) -> float:
-    """The chance of such a difference between systems of equal quality, as sacreBLEU's paired bootstrap counts it.
+    """The chance of at least such a difference, in either direction, between systems of equal quality.
 
-    It is one-tailed, and of sentences alone: to train again changes the difference too.
-
-    Systems without any difference have 1; sacreBLEU has 1/1001 for them, which reads as if they differed for certain.
+    It is of sentences alone: to train again changes the difference too. Systems without any difference have 1.
+    (sacreBLEU's paired bootstrap has another count, which is one-tailed: for clear differences it is half of this.)
 
     Args:
         difference: Of the two systems on the whole test set.
-        resampled: Their difference on every resample, `(resamples,)`.
+        resampled: Their difference on every resample, `(resamples,)`; how far from their mean these are tells how far
+            from zero chance alone would bring the difference.
     """
-    distances = np.abs(resampled)
-    if difference == 0 and not distances.any():
-        return 1.0
-    larger = np.sum(distances - distances.mean() > abs(difference))
-    return (int(larger) + 1) / (len(resampled) + 1)
+    as_far = np.sum(np.abs(resampled - resampled.mean()) >= abs(difference))
+    return (int(as_far) + 1) / (len(resampled) + 1)
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:

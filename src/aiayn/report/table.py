@@ -14,8 +14,8 @@ PLUS_MINUS, MINUS = "\u00b1", "\u2212"
 VERDICT_HEADS = ["claim", "effect, 95 % interval", "paper", "verdict"]
 APART = "with 95 % interval, over sentences (bootstrap, 1000 resamples) and, where there are several, seeds (Welch's t)"
 P_VALUES = (
-    "sacreBLEU's paired bootstrap of BLEU against base, of single runs: one-tailed, over sentences and not over seeds, "
-    "not corrected for the number of rows"
+    "paired bootstrap of BLEU against base, of single runs: two-sided, over sentences and not over seeds, not "
+    "corrected for the number of rows"
 )
 PAPER_BLEU = (
     "counted by tensor2tensor's script (tokenised, compounds split), ours by sacreBLEU (13a): half a point or more may "
