@@ -1,8 +1,9 @@
-"""Scores of a corpus: BLEU as it is counted here and there, chrF, TER, each with its signature (section 6.1).
+"""Scores of a corpus: BLEU as it is counted here and there, chrF, TER, each with its signature.
 
 A BLEU is comparable only to one that was counted alike, so several stand side by side: sacreBLEU's (tokenised by its
-own rule 13a) is what papers report today and what decides here; the paper's own cuts words at their hyphens; BLEU on
-tokenised lower-cased text is what the Multi30k papers report. chrF and TER see other things than BLEU does.
+own rule 13a) is what papers report today and what decides here; the paper's cuts words at their hyphens (section 6.1
+does not say so, its authors' script does); BLEU on tokenised lower-cased text is what the Multi30k papers report. chrF
+and TER see other things than BLEU does.
 
 Moses's tokenizer is sacremoses, a port of its Perl script. It was held against version 1.1 of the script, as the
 package mosestokenizer 1.2.1 has it, on Multi30k, newstest2008 to 2013 and newstest2017. The tokens are the same in all
@@ -85,12 +86,14 @@ def ter(hypotheses: list[str], references: list[list[str]], *, language: str | N
 def tokenized_bleu(
     hypotheses: list[str], references: list[list[str]], *, language: str | None, lowercase: bool = False
 ) -> Score:
-    """BLEU on text cut by the Moses tokenizer, as `multi-bleu.perl` counts it (with `lowercase`, as its `-lc`).
+    """BLEU on text cut by the Moses tokenizer, as `multi-bleu.perl` counts it.
 
     The tokenizer's two switches are off. Cutting words at their hyphens (`-a`) makes more and easier tokens and so a
     higher score, which would not compare with the published ones; escaping (`&quot;` for a quotation mark) only renames
     tokens and leaves the score as it is. Nor is there smoothing: in that script, a corpus without one common 4-gram
-    scores 0. See `Metric`; the language is needed, for its abbreviations and its apostrophes.
+    scores 0. `lowercase` is of all letters; the script's `-lc` leaves those that are not ASCII as they are.
+
+    See `Metric`; the language is needed, for its abbreviations and its apostrophes.
     """
     _check(hypotheses, references)
     name = "tokenised lower-cased BLEU" if lowercase else "tokenised BLEU"
@@ -103,8 +106,9 @@ def paper_bleu(
 ) -> Score:
     """The paper's BLEU: `tokenized_bleu`, with hyphens inside words as tokens of their own.
 
-    Counted as by tensorflow/tensor2tensor:tensor2tensor/utils/get_ende_bleu.sh. A hyphen is an easy match, so the score
-    is higher. See `Metric`; the language is needed.
+    Counted as by tensorflow/tensor2tensor:tensor2tensor/utils/get_ende_bleu.sh, which is for English-German; how the
+    paper's English-French was counted is not known. A hyphen is an easy match, so the score is higher. See `Metric`;
+    the language is needed.
 
     Args:
         hypotheses: The translations, as plain text.
