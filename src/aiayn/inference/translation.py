@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
@@ -80,6 +79,8 @@ class Translator:
     ) -> list[list[Translation]]:
         """The `n` best translations of each sentence, best first; fewer where the search found fewer.
 
+        A sentence that is translated in pieces has one: the best of each piece, put together.
+
         Args:
             sentences: Plain text.
             n: At most the beam's width.
@@ -107,19 +108,16 @@ class Translator:
         return np.array_split(source, -(-len(source) // (self.max_source_length or len(source)))) if len(source) else []
 
     def _joined(self, pieces: Sequence[list[Hypothesis]]) -> list[Hypothesis]:
-        """The translations of a sentence from those of its pieces: of the best of each, of the second ones, ..."""
+        """The translations of a sentence from those of its pieces; of several the best of each, put together."""
         if len(pieces) == 1:
             return pieces[0]
         if not pieces:
             return [Hypothesis([], 0.0, 0.0)]
-        found = []
-        for ranked in zip_longest(*pieces):
-            parts = [part or hypotheses[0] for part, hypotheses in zip(ranked, pieces, strict=True)]
-            tokens = [token for part in parts for token in part.tokens]
-            log_probability = sum(part.log_probability for part in parts)
-            score = log_probability / length_penalty(len(tokens) + len(parts), self.alpha).item()
-            found.append(Hypothesis(tokens, score, log_probability))
-        return sorted(found, key=lambda hypothesis: -hypothesis.score)
+        parts = [hypotheses[0] for hypotheses in pieces]
+        tokens = [token for part in parts for token in part.tokens]
+        log_probability = sum(part.log_probability for part in parts)
+        score = log_probability / length_penalty(len(tokens) + len(parts), self.alpha).item()
+        return [Hypothesis(tokens, score, log_probability)]
 
 
 def translator(
