@@ -140,18 +140,7 @@ def translator(
 
 
 def load(*paths: str | Path, backend: str | None = None, accelerator: str = "auto", **inference: Any) -> Translator:
-    """A `Translator` for a finished run; with several, for their ensemble.
-
-    Args:
-        paths: Run folders, checkpoint files, exported folders.
-        backend: As in `open_with`.
-        accelerator: "cpu", or "auto" for the GPU when there is one.
-        inference: Keys of the `inference` config that are not to be the first checkpoint's: `beam`, `alpha`, ...; and
-            `max_source_length`.
-
-    Raises:
-        ValueError: if there is no checkpoint, the vocabularies differ, or the backend does not exist or cannot read it.
-    """
+    """What `aiayn.load` calls; its arguments and errors are said there."""
     loaded, model = open_with(backend, [Path(path) for path in paths], accelerator=accelerator)
     return translator(model, loaded.tokenizer, **{**loaded.config["inference"], **inference})
 
@@ -159,17 +148,7 @@ def load(*paths: str | Path, backend: str | None = None, accelerator: str = "aut
 def open_with(
     backend: str | None, paths: Sequence[Path], *, accelerator: str
 ) -> tuple[Checkpoint | Exported, Transformer | Ensemble | Exported]:
-    """Tokenizer and config, and the model that `translator` takes.
-
-    Args:
-        backend: "torch"; "ctranslate2", on the CPU, which exports a checkpoint first where it is not exported; None:
-            what the path was made for.
-        paths: As in `load`.
-        accelerator: As in `load`.
-
-    Raises:
-        ValueError: as `load`.
-    """
+    """Tokenizer and config, and the model that `translator` takes; arguments and errors are those of `aiayn.load`."""
     exported = len(paths) == 1 and is_exported(paths[0], kind="ctranslate2")
     backend = backend or ("ctranslate2" if exported else "torch")
     if backend == "torch":
