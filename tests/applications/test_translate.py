@@ -74,9 +74,15 @@ def test_json_lines_say_what_was_found(run: Run) -> None:
 
 
 def test_n_best_lists_are_written_as_moses_does(run: Run) -> None:
-    found = run("n_best=2", lines=["one", "", "two three"])
-    assert [line.split(" ||| ")[0] for line in found] == ["0", "0", "1", "2", "2"]
-    assert all(len(line.split(" ||| ")) == 3 for line in found)
+    lines = ["one", "", "two three"]
+    found = [line.split(" ||| ") for line in run("n_best=2", lines=lines)]
+    expected = [
+        [str(number), each["translation"], f"logprob= {each['log_probability']:.4f}", f"{each['score']:.4f}"]
+        for number, line in enumerate(run("n_best=2", "format=jsonl", lines=lines))
+        for each in json.loads(line)["n_best"]
+    ]
+    assert found == expected
+    assert [number for number, *_ in found] == ["0", "0", "1", "2", "2"]
 
 
 def test_an_ensemble_of_one_model_is_that_model(run: Run, saved: Path) -> None:

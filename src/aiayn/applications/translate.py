@@ -60,12 +60,16 @@ def translate(cfg: DictConfig) -> None:
 
 
 def as_text(number: int, translations: Sequence[Translation], *, n_best: int) -> Iterator[str]:
-    """The translation; of an n-best list a line each, as Moses writes them: `number ||| text ||| score`."""
+    """The translation; of an n-best list a line each, as Moses and Marian write and read them.
+
+    Four fields: the sentence's number, from 0; the text; the components of the score with their names, of which there
+    is one, ln P; the score itself.
+    """
     if n_best == 1:
         yield translations[0].text
         return
     for found in translations:
-        yield f"{number} ||| {found.text} ||| {found.score:.4f}"
+        yield f"{number} ||| {found.text} ||| logprob= {found.log_probability:.4f} ||| {found.score:.4f}"
 
 
 def shows_attention(model: Transformer | Ensemble | Exported, tokenizer: Tokenizer) -> bool:
