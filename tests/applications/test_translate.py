@@ -111,7 +111,8 @@ def test_gzipped_input_is_read(run: Run, tmp_path: Path) -> None:
         (["input=[a]"], r"input must be the path of a file or folder, got \['a'\]"),
         (["checkpoint=[]"], "names no checkpoint"),
         (["input=/nowhere.txt"], "/nowhere.txt does not exist"),
-        (["max_source_length=0"], "max_source_length must be at least 1, got 0"),
+        (["max_source_length=0"], "max_source_length must be a whole number of at least 1, got 0"),
+        (["max_source_length=all"], "max_source_length must be a whole number of at least 1, got 'all'"),
     ],
 )
 def test_what_has_no_meaning_is_refused(run: Run, tmp_path: Path, overrides: list[str], message: str) -> None:
@@ -130,3 +131,14 @@ def test_a_line_that_is_no_text_leaves_no_half_output(run: Run, tmp_path: Path) 
 def test_a_source_in_pieces_has_no_alignment(run: Run) -> None:
     found = [json.loads(line) for line in run("format=jsonl", "max_source_length=30", lines=["one", "one " * 31])]
     assert [each["alignment"] is None for each in found] == [False, True]
+
+
+def test_the_run_says_how_long_a_source_may_be(run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    limit = "data.cleaning.max_length=7"
+    file = write_checkpoint(tmp_path / "short.ckpt", *SIZES, limit, words=("one", "two", "three"))
+    options = {"lines": ["one", "two " * 31]}
+    found = run(f"checkpoint={file}", **options)
+    assert "1 of 2 sentences have more than 7 tokens and are translated in pieces" in caplog.text
+    caplog.clear()
+    assert run(f"checkpoint={file}", "max_source_length=1000", **options) != found
+    assert "pieces" not in caplog.text
