@@ -7,17 +7,19 @@ if TYPE_CHECKING:
     from aiayn.inference.translation import Translator
 
 
-def load(*paths: str | Path, backend: str = "torch", accelerator: str = "auto", **inference: Any) -> "Translator":
+def load(*paths: str | Path, backend: str | None = None, accelerator: str = "auto", **inference: Any) -> "Translator":
     """Open a finished run for a notebook: `load("outputs/runs/x").translate(["A dog runs."])`.
 
     Args:
-        paths: Run folders or checkpoint files; several make an ensemble.
-        backend: "ctranslate2" for a folder that `task=export` wrote for it.
+        paths: Run folders, checkpoint files, folders of `task=export`; several make an ensemble.
+        backend: "torch"; "ctranslate2", on the CPU, which exports a checkpoint first where it is not exported; None:
+            what the path was made for.
         accelerator: "cpu", or "auto" for the GPU when there is one.
-        inference: `beam=1`, `alpha=...`: what is not to be as in the run's own config.
+        inference: Keys of the `inference` config that are not to be the first checkpoint's: `beam`, `alpha`, ...; and
+            `max_source_length`: longer sources, in tokens, are translated in pieces.
 
     Raises:
-        ValueError: if there is no checkpoint, or the vocabularies of several differ.
+        ValueError: if there is no checkpoint, the vocabularies differ, or the backend does not exist or cannot read it.
     """
     from aiayn.inference import translation  # here, because importing `aiayn` must not load torch
 

@@ -74,9 +74,15 @@ def test_json_lines_say_what_was_found(run: Run) -> None:
 
 
 def test_n_best_lists_are_written_as_moses_does(run: Run) -> None:
-    found = run("n_best=2", lines=["one", "", "two three"])
-    assert [line.split(" ||| ")[0] for line in found] == ["0", "0", "1", "2", "2"]
-    assert all(len(line.split(" ||| ")) == 3 for line in found)
+    lines = ["one", "", "two three"]
+    found = [line.split(" ||| ") for line in run("n_best=2", lines=lines)]
+    expected = [
+        [str(number), each["translation"], f"logprob= {each['log_probability']:.4f}", f"{each['score']:.4f}"]
+        for number, line in enumerate(run("n_best=2", "format=jsonl", lines=lines))
+        for each in json.loads(line)["n_best"]
+    ]
+    assert found == expected
+    assert [number for number, *_ in found] == ["0", "0", "1", "2", "2"]
 
 
 def test_an_ensemble_of_one_model_is_that_model(run: Run, saved: Path) -> None:
@@ -105,7 +111,8 @@ def test_gzipped_input_is_read(run: Run, tmp_path: Path) -> None:
         (["input=[a]"], r"input must be the path of a file or folder, got \['a'\]"),
         (["checkpoint=[]"], "names no checkpoint"),
         (["input=/nowhere.txt"], "/nowhere.txt does not exist"),
-        (["max_source_length=0"], "max_source_length must be at least 1, got 0"),
+        (["max_source_length=0"], "max_source_length must be a whole number of at least 1, got 0"),
+        (["max_source_length=all"], "max_source_length must be a whole number of at least 1, got 'all'"),
     ],
 )
 def test_what_has_no_meaning_is_refused(run: Run, tmp_path: Path, overrides: list[str], message: str) -> None:
@@ -124,3 +131,14 @@ def test_a_line_that_is_no_text_leaves_no_half_output(run: Run, tmp_path: Path) 
 def test_a_source_in_pieces_has_no_alignment(run: Run) -> None:
     found = [json.loads(line) for line in run("format=jsonl", "max_source_length=30", lines=["one", "one " * 31])]
     assert [each["alignment"] is None for each in found] == [False, True]
+
+
+def test_the_run_says_how_long_a_source_may_be(run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    limit = "data.cleaning.max_length=7"
+    file = write_checkpoint(tmp_path / "short.ckpt", *SIZES, limit, words=("one", "two", "three"))
+    options = {"lines": ["one", "two " * 31]}
+    found = run(f"checkpoint={file}", **options)
+    assert "1 of 2 sentences have more than 7 tokens and are translated in pieces" in caplog.text
+    caplog.clear()
+    assert run(f"checkpoint={file}", "max_source_length=1000", **options) != found
+    assert "pieces" not in caplog.text

@@ -204,3 +204,9 @@ def test_a_byte_order_mark_is_text_only_behind_the_beginning(tmp_path: Path) -> 
     with (tmp_path / "a").open("rb") as file:
         file.readline()  # a stream is read from where it stands
         assert list(read_lines(file)) == ["two"]
+
+
+def test_an_open_file_is_called_by_its_name(tmp_path: Path) -> None:
+    written = write(tmp_path / "bytes", b"one\n\xff\n")
+    with written.open("rb") as file, pytest.raises(ValueError, match=rf"^{written}, line 2, is not UTF-8"):
+        list(read_lines(file))

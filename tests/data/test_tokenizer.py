@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from aiayn.data.parallel_text import read_lines
 from aiayn.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -110,6 +111,23 @@ def test_half_a_character_is_shown_as_such() -> None:
 def test_what_the_normaliser_removes_no_byte_brings_back() -> None:
     with_bytes = Tokenizer.train(SENTENCES, vocab_size=307, byte_fallback=True)
     assert with_bytes.decode(with_bytes.encode(["a\x01\x1bb\tc\ufeffd"])) == ["ab c d"]
+
+
+def test_no_bytes_break_a_line(tmp_path: Path) -> None:
+    with_bytes = Tokenizer.train(SENTENCES, vocab_size=307, byte_fallback=True)
+    (dog,) = with_bytes.encode(["dog"])
+
+    def decoded(text: str) -> str:
+        spelled = [with_bytes.vocabulary.index(f"<0x{byte:02X}>") for byte in text.encode()]
+        return with_bytes.decode([[*dog, *spelled, *dog]])[0]
+
+    assert decoded("\n") == decoded("\r") == "dog  dog"
+    assert decoded("\r\n") == "dog   dog"
+    every = decoded("".join(map(chr, [*range(256), 0x2028, 0x2029])))
+    assert {"\x0b", "\x85", "\u2028"} < set(every)  # a sentence may hold them
+    (tmp_path / "text").write_text(f"{every}\n", encoding="utf-8", newline="\n")
+    assert list(read_lines(tmp_path / "text")) == [every]
+    assert (tmp_path / "text").read_text(encoding="utf-8") == f"{every}\n"
 
 
 def test_a_vocabulary_without_room_for_the_bytes_is_refused_with_the_smallest_possible() -> None:

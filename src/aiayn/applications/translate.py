@@ -36,13 +36,15 @@ def translate(cfg: DictConfig) -> None:
     if cfg.format not in ("text", "jsonl"):
         raise ValueError(f"format must be text or jsonl, got {cfg.format}.")
     size, n_best = count_of(cfg, "window"), count_of(cfg, "n_best")
+    longest = count_of(cfg, "max_source_length") if cfg.max_source_length is not None else None
     source = path_of(cfg, "input") if cfg.input is not None else sys.stdin.buffer
     output_file = path_of(cfg, "output") if cfg.output is not None else None
     loaded, model = open_with(cfg.backend, checkpoint_files(cfg.checkpoint), accelerator=cfg.trainer.accelerator)
     inference = evaluated_inference(cfg, loaded.config)
     if n_best > inference["beam"]:
         raise ValueError(f"n_best must be at most inference.beam={inference['beam']}, got {n_best}; widen the beam.")
-    searcher = translator(model, loaded.tokenizer, **inference, max_source_length=cfg.max_source_length)
+    longest = longest or loaded.config["data"]["cleaning"]["max_length"]  # which may be None, too: never
+    searcher = translator(model, loaded.tokenizer, **inference, max_source_length=longest)
     aligned = cfg.format == "jsonl" and shows_attention(model, loaded.tokenizer)
     lines = enumerate(read_lines(source))
     sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
@@ -60,12 +62,16 @@ def translate(cfg: DictConfig) -> None:
 
 
 def as_text(number: int, translations: Sequence[Translation], *, n_best: int) -> Iterator[str]:
-    """The translation; of an n-best list a line each, as Moses writes them: `number ||| text ||| score`."""
+    """The translation; of an n-best list a line each, as Moses and Marian write and read them.
+
+    Four fields: the sentence's number, from 0; the text; the components of the score with their names, of which there
+    is one, ln P; the score itself.
+    """
     if n_best == 1:
         yield translations[0].text
         return
     for found in translations:
-        yield f"{number} ||| {found.text} ||| {found.score:.4f}"
+        yield f"{number} ||| {found.text} ||| logprob= {found.log_probability:.4f} ||| {found.score:.4f}"
 
 
 def shows_attention(model: Transformer | Ensemble | Exported, tokenizer: Tokenizer) -> bool:

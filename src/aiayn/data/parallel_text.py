@@ -253,6 +253,7 @@ def read_lines(path: Path | BinaryIO) -> Iterator[str]:
     Split at line feeds only: real corpora hold U+0085 and U+2028 inside sentences. A byte order mark at the beginning
     is no text.
     """
+    name = path if isinstance(path, Path) else path.name
     number = 0
     try:
         with _opened(path) as file:
@@ -261,11 +262,11 @@ def read_lines(path: Path | BinaryIO) -> Iterator[str]:
                 text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
                 yield text if number > 1 else text.removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}, line {number}, is not UTF-8 ({error}). Convert the file to UTF-8.") from error
+        raise ValueError(f"{name}, line {number}, is not UTF-8 ({error}). Convert the file to UTF-8.") from error
     except FileNotFoundError as error:
         raise ValueError(f"the file {path} does not exist.") from error
     except (EOFError, OSError, zlib.error) as error:
-        raise ValueError(f"{path} cannot be read after line {number}: {error}. Is the file complete?") from error
+        raise ValueError(f"{name} cannot be read after line {number}: {error}. Is the file complete?") from error
 
 
 def _opened(path: Path | BinaryIO) -> AbstractContextManager[BinaryIO]:

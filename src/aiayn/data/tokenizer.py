@@ -105,9 +105,12 @@ class Tokenizer:
         return self._processor.encode(list(sentences), return_type="numpy", num_threads=1)
 
     def decode(self, sequences: Sequence[Sequence[int] | np.ndarray]) -> list[str]:
-        """Join ids to sentences; special symbols but UNK leave no trace."""
+        """Join ids to sentences, each of one line; special symbols but UNK leave no trace."""
         ids = [list(map(int, sequence)) for sequence in sequences]
-        return self._processor.decode(ids, num_threads=1) if ids else []  # SentencePiece takes [] for one sentence
+        if not ids:  # SentencePiece takes it for one sentence
+            return []
+        # Bytes can spell what ends a line to us, or to Python's text files. Real sentences hold the other separators.
+        return [text.replace("\n", " ").replace("\r", " ") for text in self._processor.decode(ids, num_threads=1)]
 
     def pieces(self, ids: Sequence[int] | np.ndarray) -> list[str]:
         """The subwords that ids stand for; one that begins a word starts with U+2581."""

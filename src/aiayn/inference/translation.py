@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
@@ -80,6 +79,8 @@ class Translator:
     ) -> list[list[Translation]]:
         """The `n` best translations of each sentence, best first; fewer where the search found fewer.
 
+        A sentence that is translated in pieces has one: the best of each piece, put together.
+
         Args:
             sentences: Plain text.
             n: At most the beam's width.
@@ -107,19 +108,16 @@ class Translator:
         return np.array_split(source, -(-len(source) // (self.max_source_length or len(source)))) if len(source) else []
 
     def _joined(self, pieces: Sequence[list[Hypothesis]]) -> list[Hypothesis]:
-        """The translations of a sentence from those of its pieces: of the best of each, of the second ones, ..."""
+        """The translations of a sentence from those of its pieces; of several the best of each, put together."""
         if len(pieces) == 1:
             return pieces[0]
         if not pieces:
             return [Hypothesis([], 0.0, 0.0)]
-        found = []
-        for ranked in zip_longest(*pieces):
-            parts = [part or hypotheses[0] for part, hypotheses in zip(ranked, pieces, strict=True)]
-            tokens = [token for part in parts for token in part.tokens]
-            log_probability = sum(part.log_probability for part in parts)
-            score = log_probability / length_penalty(len(tokens) + len(parts), self.alpha).item()
-            found.append(Hypothesis(tokens, score, log_probability))
-        return sorted(found, key=lambda hypothesis: -hypothesis.score)
+        parts = [hypotheses[0] for hypotheses in pieces]
+        tokens = [token for part in parts for token in part.tokens]
+        log_probability = sum(part.log_probability for part in parts)
+        score = log_probability / length_penalty(len(tokens) + len(parts), self.alpha).item()
+        return [Hypothesis(tokens, score, log_probability)]
 
 
 def translator(
@@ -142,18 +140,7 @@ def translator(
 
 
 def load(*paths: str | Path, backend: str | None = None, accelerator: str = "auto", **inference: Any) -> Translator:
-    """A `Translator` for a finished run; with several, for their ensemble.
-
-    Args:
-        paths: Run folders, checkpoint files, exported folders.
-        backend: As in `open_with`.
-        accelerator: "cpu", or "auto" for the GPU when there is one.
-        inference: Keys of the `inference` config that are not to be the first checkpoint's: `beam`, `alpha`, ...; and
-            `max_source_length`.
-
-    Raises:
-        ValueError: if there is no checkpoint, the vocabularies differ, or the backend does not exist or cannot read it.
-    """
+    """What `aiayn.load` calls; its arguments and errors are said there."""
     loaded, model = open_with(backend, [Path(path) for path in paths], accelerator=accelerator)
     return translator(model, loaded.tokenizer, **{**loaded.config["inference"], **inference})
 
@@ -161,17 +148,7 @@ def load(*paths: str | Path, backend: str | None = None, accelerator: str = "aut
 def open_with(
     backend: str | None, paths: Sequence[Path], *, accelerator: str
 ) -> tuple[Checkpoint | Exported, Transformer | Ensemble | Exported]:
-    """Tokenizer and config, and the model that `translator` takes.
-
-    Args:
-        backend: "torch"; "ctranslate2", on the CPU, which exports a checkpoint first where it is not exported; None:
-            what the path was made for.
-        paths: As in `load`.
-        accelerator: As in `load`.
-
-    Raises:
-        ValueError: as `load`.
-    """
+    """Tokenizer and config, and the model that `translator` takes; arguments and errors are those of `aiayn.load`."""
     exported = len(paths) == 1 and is_exported(paths[0], kind="ctranslate2")
     backend = backend or ("ctranslate2" if exported else "torch")
     if backend == "torch":
