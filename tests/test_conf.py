@@ -185,6 +185,13 @@ def test_a_traceback_is_there_for_who_wants_it(tmp_path: Path) -> None:
     assert "Traceback" in done.stderr
 
 
+def test_help_begins_with_what_this_is_and_has_groups_and_keys() -> None:
+    done = run("--help")
+    assert done.stdout.startswith("Experiments with the Transformer")
+    assert "model/position: learned, sinusoidal" in done.stdout
+    assert "\nseed: 1\n" in done.stdout
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["--cfg", "job"], ["model.head=8"]])
 def test_answers_without_loading_torch(arguments: list[str]) -> None:
     # Half a second instead of two. What was imported is asked, not the clock, which a busy machine bends.
