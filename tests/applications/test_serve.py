@@ -54,7 +54,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def alone(file: Path) -> dict[str, list[str]]:
     """The n-best list of each sentence, translated alone."""
     own = translation.load(file, accelerator="cpu", **DECODING)
-    return {sentence: [found.text for found in own.n_best([sentence], 3)[0]] for sentence in SENTENCES}
+    texts = {sentence: [found.text for found in own.n_best([sentence], 3)[0]] for sentence in SENTENCES}
+    assert all(len(set(best)) == 3 for best in texts.values())
+    return texts
 
 
 @contextmanager
@@ -101,9 +103,11 @@ async def ask(address: str, questions: list[dict[str, Any]], seen: Callable[[], 
 
 def assert_as_alone(question: dict[str, Any], response: httpx.Response, alone: dict[str, list[str]]) -> None:
     for sentence, found in zip(question["sentences"], response.json()["translations"], strict=True):
-        assert found["text"] == alone[sentence][0]
-        # A search that goes on for another request's sake may find more, never less.
-        assert len(found["n_best"]) <= question["n_best"]
+        # When a search stops, for this request or another one, does not change which are the best.
+        assert [one["text"] for one in found["n_best"]] == alone[sentence][: question["n_best"]]
+        assert {key: found[key] for key in found["n_best"][0]} == found["n_best"][0]
+        scores = [one["score"] for one in found["n_best"]]
+        assert scores == sorted(scores, reverse=True)
 
 
 def test_hundreds_of_requests_at_once_are_answered_as_each_alone(file: Path, alone: dict[str, list[str]]) -> None:
