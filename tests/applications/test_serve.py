@@ -17,14 +17,10 @@ from typing import Any
 
 import httpx
 import pytest
-import torch
-from conftest import SMALL, command, composed, environment
-from omegaconf import OmegaConf
+from conftest import SMALL, command, composed, environment, write_checkpoint
 
 from aiayn.applications.serve import serve
-from aiayn.data.tokenizer import Tokenizer
-from aiayn.inference import checkpoint, translation
-from aiayn.inference.checkpoint import build_model
+from aiayn.inference import translation
 
 pytestmark = pytest.mark.slow
 WORDS = ["one", "two", "three", "dogs", "cats", "run", "sleep", "in", "the", "snow", "today"]
@@ -35,19 +31,9 @@ SECONDS = 120  # for a busy machine
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint of a random model, whose choices are clear: its logits are far apart."""
-    tokenizer = Tokenizer.train(SENTENCES, vocab_size=59)
-    cfg = composed(*SMALL)
-    config: Any = {"model": OmegaConf.to_container(cfg.model), "inference": OmegaConf.to_container(cfg.inference)}
-    torch.manual_seed(5)
-    model = build_model(config["model"], vocab_size=tokenizer.vocab_size)
-    weights = {f"model.{name}": value for name, value in model.state_dict().items()}
-    weights["model.embedding.weight"] *= 7
-    config |= {"name": "random", "data": {"source_language": "en", "target_language": "de"}}
+    """A checkpoint of a random model, whose choices are clear."""
     path = tmp_path_factory.mktemp("served") / "random.ckpt"
-    content = {**checkpoint.contents(config, tokenizer), "state_dict": weights, "global_step": 7}
-    checkpoint.write(path, content)
-    return path
+    return write_checkpoint(path, *SMALL, "name=random", words=WORDS, seed=5, step=7)
 
 
 @pytest.fixture(scope="module")
