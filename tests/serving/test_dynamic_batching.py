@@ -27,6 +27,9 @@ class Held:
         assert self.may_go_on.acquire(timeout=10)
         if "poison" in sentences:
             raise RuntimeError("the poison worked")
+        if "end" in sentences:
+            raise StopIteration
+        sentences = [sentence for sentence in sentences if sentence != "lost"]
         return [[Translation(f"{sentence} {rank}", [], -rank, -rank) for rank in range(n)] for sentence in sentences]
 
 
@@ -99,6 +102,27 @@ def test_an_error_of_the_model_reaches_the_requests_of_its_call_and_no_other() -
         assert batcher.served == 2
 
     scenario(play, max_batch=2)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "words"),
+    [
+        ("lost", "ValueError: it gave translations of 2 sentences, and was asked for 3"),
+        ("end", "StopIteration: "),  # of a decoder's results that ended early
+    ],
+)
+def test_too_few_translations_fail_the_requests_of_the_call_and_the_next_are_translated(
+    sentence: str, words: str
+) -> None:
+    async def play(batcher: Batcher, held: Held) -> None:
+        tasks = await asked(batcher, (["a"], 1), ([sentence, "b"], 1), (["c"], 1))
+        held.may_go_on.release(3)
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [repr(error) for error in found[:2]] == [repr(ModelError(words))] * 2
+        assert texts(found[2]) == [["c 0"]]
+        assert (batcher.waiting, batcher.served) == (0, 2)
+
+    scenario(play, max_batch=3)
 
 
 def test_a_cancelled_request_is_not_translated_and_waits_no_longer() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import socket
 from functools import partial
 from typing import Any
 
@@ -37,6 +38,20 @@ def test_an_address_is_of_this_machine_alone_or_of_a_network(host: str, local: b
 
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+LIMIT = 1000  # seconds; no machine is so slow that they go by on their own
+
+
+class Clock(asyncio.SelectorEventLoop):
+    """An event loop whose time can be moved on."""
+
+    moved = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.moved
+
+    async def move(self, seconds: float) -> None:
+        self.moved += seconds
+        await asyncio.sleep(0.001)  # what is due comes first
 
 
 @pytest.mark.parametrize("begun", [b"", REQUEST, REQUEST * 2], ids=["none", "one", "two"])
@@ -44,26 +59,33 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 def test_a_connection_is_closed_unless_a_whole_request_comes_in_time(
     monkeypatch: pytest.MonkeyPatch, begun: bytes, part: bytes
 ) -> None:
-    monkeypatch.setattr(server, "HEADERS", 0.2)
+    monkeypatch.setattr(server, "HEADERS", LIMIT)
+    clock = Clock()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        await asyncio.sleep(0.3)  # longer than a connection may be idle
+        await clock.move(LIMIT * 1.5)  # longer than a connection may be idle
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body"})
 
     async def play() -> bytes:
-        config = uvicorn.Config(app, http=Connection, ws="none", lifespan="off", timeout_keep_alive=0.2)  # type: ignore[arg-type]
+        config = uvicorn.Config(app, http=Connection, ws="none", lifespan="off", timeout_keep_alive=LIMIT)
         make = partial(Connection, config=config, server_state=ServerState(), app_state={})
-        async with await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0) as listening:
-            reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
-            writer.write(begun)
-            answers = b"".join([await reader.readuntil(b"\r\n\r\n") for _ in range(begun.count(REQUEST))])
-            writer.write(part)
-            answers += await asyncio.wait_for(reader.read(), 5)
-            writer.close()
-            return answers
+        theirs, ours = socket.socketpair()
+        _, connection = await clock.connect_accepted_socket(make, theirs)
+        reader, writer = await asyncio.open_connection(sock=ours)
+        writer.write(begun)
+        answers = b"".join([await reader.readuntil(b"\r\n\r\n") for _ in range(begun.count(REQUEST))])
+        await clock.move(LIMIT * 0.7)
+        if part:
+            connection.data_received(part)
+        assert not connection.transport.is_closing()
+        await clock.move(LIMIT * 0.7)
+        answers += await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+        return answers
 
-    assert asyncio.run(play()).count(b"204 No Content") == begun.count(REQUEST)
+    with asyncio.Runner(loop_factory=lambda: clock) as runner:
+        assert runner.run(play()).count(b"204 No Content") == begun.count(REQUEST)
 
 
 def test_connections_above_the_bound_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ class Batcher:
         Raises:
             FullError: if more than `max_waiting` sentences would wait.
             StoppedError: if the service ends before the model came to these sentences.
-            ModelError: if the model raised an error; those of the same call share it.
+            ModelError: if the model raised an error, or left a sentence out; those of the same call share it.
         """
         if self.stopped:
             raise StoppedError
@@ -95,11 +95,15 @@ class Batcher:
         Raises:
             ModelError: if the function raised an error.
         """
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
-        except Exception as error:
-            log.exception("the model failed")
-            raise ModelError(f"{type(error).__name__}: {error}") from error
+
+        def call() -> Result:
+            try:
+                return function(*arguments)
+            except Exception as error:  # caught here, as a future would never hand on a StopIteration
+                log.exception("the model failed")
+                raise ModelError(f"{type(error).__name__}: {error}") from error
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     def stop(self) -> None:
         """Refuse what waits and what comes; what the model works on is finished."""
@@ -112,22 +116,28 @@ class Batcher:
     async def _work(self) -> None:
         """Translate until nothing waits."""
         while batch := self._take():
-            sentences = [sentence for request in batch for sentence in request.sentences]
-            # How many are wanted changes when the search stops and not which are the best, so all get the most.
-            n_best = max(request.n_best for request in batch)
             try:
-                found = iter(await self.run(self._translate, sentences, n_best))
+                answers = await self.run(self._answers, batch)
             except ModelError as error:
                 for request in batch:
                     if not request.answer.done():
                         request.answer.set_exception(ModelError(*error.args))
                 continue
-            self.served += len(sentences)
-            for request in batch:
-                answer = [next(found)[: request.n_best] for _ in request.sentences]
+            for request, answer in zip(batch, answers, strict=True):
+                self.served += len(answer)
                 if not request.answer.done():
                     request.answer.set_result(answer)
         self._working = None
+
+    def _answers(self, batch: list[_Request]) -> list[list[list[Translation]]]:
+        """What each request gets; in the model's thread, so that whatever is wrong fails these requests alone."""
+        sentences = [sentence for request in batch for sentence in request.sentences]
+        # How many are wanted changes when the search stops and not which are the best, so all get the most.
+        found = self._translate(sentences, max(request.n_best for request in batch))
+        if len(found) != len(sentences):
+            raise ValueError(f"it gave translations of {len(found)} sentences, and was asked for {len(sentences)}")
+        rest = iter(found)
+        return [[next(rest)[: request.n_best] for _ in request.sentences] for request in batch]
 
     def _take(self) -> list[_Request]:
         """The next batch, in the order in which the requests came."""
