@@ -17,14 +17,10 @@ from typing import Any
 
 import httpx
 import pytest
-import torch
-from conftest import SMALL, command, composed, environment
-from omegaconf import OmegaConf
+from conftest import SMALL, command, composed, environment, write_checkpoint
 
 from aiayn.applications.serve import serve
-from aiayn.data.tokenizer import Tokenizer
-from aiayn.inference import checkpoint, translation
-from aiayn.inference.checkpoint import build_model
+from aiayn.inference import translation
 
 pytestmark = pytest.mark.slow
 WORDS = ["one", "two", "three", "dogs", "cats", "run", "sleep", "in", "the", "snow", "today"]
@@ -35,19 +31,9 @@ SECONDS = 120  # for a busy machine
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint of a random model, whose choices are clear: its logits are far apart."""
-    tokenizer = Tokenizer.train(SENTENCES, vocab_size=59)
-    cfg = composed(*SMALL)
-    config: Any = {"model": OmegaConf.to_container(cfg.model), "inference": OmegaConf.to_container(cfg.inference)}
-    torch.manual_seed(5)
-    model = build_model(config["model"], vocab_size=tokenizer.vocab_size)
-    weights = {f"model.{name}": value for name, value in model.state_dict().items()}
-    weights["model.embedding.weight"] *= 7
-    config |= {"name": "random", "data": {"source_language": "en", "target_language": "de"}}
+    """A checkpoint of a random model, whose choices are clear."""
     path = tmp_path_factory.mktemp("served") / "random.ckpt"
-    content = {**checkpoint.contents(config, tokenizer), "state_dict": weights, "global_step": 7}
-    checkpoint.write(path, content)
-    return path
+    return write_checkpoint(path, *SMALL, "name=random", words=WORDS, seed=5, step=7)
 
 
 @pytest.fixture(scope="module")
@@ -422,14 +408,14 @@ def test_a_person_types_a_sentence_and_sees_what_the_model_makes_of_it(
             labels = browser.value(
                 "[...document.querySelectorAll('#attention svg text')].map((one) => one.textContent)"
             )
-            drawn = "".join(labels).replace("\u00b7", "")  # a dot marks what goes on a word
+            drawn = re.sub("[\u00b7\u2423]", "", "".join(labels))  # marks of what goes on a word, and of a space alone
             assert drawn.count(sentence.replace(" ", "")) == 2  # the encoder's queries and keys
             assert browser.value("document.querySelectorAll('#attention svg line').length") > 0
             assert browser.value("document.documentElement.scrollWidth") <= width
             assert browser.complaints() == []
 
             browser.value("document.getElementById('text').select()")
-            browser.type("<b onclick=x>&" + " dogs" * 40)  # too long for attention, not for the model
+            browser.type("<b onclick=x>&" + " dogs" * 20)  # too long for attention, not for the model
             assert "attention is for at most 31 tokens" in browser.until(
                 "document.getElementById('unseen').textContent"
             )
