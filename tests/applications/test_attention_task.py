@@ -6,27 +6,17 @@ from pathlib import Path
 
 import pytest
 from conftest import SMALL, composed, write_checkpoint
-from omegaconf import OmegaConf
 from torch.nn import Identity
 
 from aiayn.applications.attention import attention
-from aiayn.data.tokenizer import Tokenizer
-from aiayn.inference import checkpoint
-from aiayn.inference.checkpoint import Checkpoint, build_model
-
-TEXT = ["a man in a blue shirt", "ein Mann in einem blauen Hemd", "<b>&amp;</b> $x$"]
+from aiayn.inference.checkpoint import Checkpoint
 
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory) -> Path:
     """A checkpoint of three layers and two heads."""
-    tokenizer = Tokenizer.train(TEXT * 5, vocab_size=60)
-    config = OmegaConf.to_container(composed(*SMALL, "model.layers=3"))
-    model = build_model(config["model"], vocab_size=tokenizer.vocab_size)
-    state = {f"model.{name}": value for name, value in model.state_dict().items()}
-    path = tmp_path_factory.mktemp("model") / "x.ckpt"
-    checkpoint.write(path, {**checkpoint.contents(config, tokenizer), "state_dict": state, "global_step": 1})
-    return path
+    words = ["a", "man", "in", "blue", "shirt", "ein", "Mann", "Hemd", "<b>&amp;</b>", "$x$"]
+    return write_checkpoint(tmp_path_factory.mktemp("model") / "x.ckpt", *SMALL, "model.layers=3", words=words)
 
 
 @pytest.fixture

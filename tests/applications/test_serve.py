@@ -408,14 +408,14 @@ def test_a_person_types_a_sentence_and_sees_what_the_model_makes_of_it(
             labels = browser.value(
                 "[...document.querySelectorAll('#attention svg text')].map((one) => one.textContent)"
             )
-            drawn = "".join(labels).replace("\u00b7", "")  # a dot marks what goes on a word
+            drawn = re.sub("[\u00b7\u2423]", "", "".join(labels))  # marks of what goes on a word, and of a space alone
             assert drawn.count(sentence.replace(" ", "")) == 2  # the encoder's queries and keys
             assert browser.value("document.querySelectorAll('#attention svg line').length") > 0
             assert browser.value("document.documentElement.scrollWidth") <= width
             assert browser.complaints() == []
 
             browser.value("document.getElementById('text').select()")
-            browser.type("<b onclick=x>&" + " dogs" * 40)  # too long for attention, not for the model
+            browser.type("<b onclick=x>&" + " dogs" * 20)  # too long for attention, not for the model
             assert "attention is for at most 31 tokens" in browser.until(
                 "document.getElementById('unseen').textContent"
             )
