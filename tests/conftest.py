@@ -1,6 +1,7 @@
 """Command lines and small runs that several tests share."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -178,3 +179,12 @@ def build() -> Callable[..., "Transformer"]:
         return model.eval()
 
     return build
+
+
+@pytest.fixture
+def chromium() -> str:
+    """The browser's program."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if found := shutil.which(name):
+            return found
+    pytest.skip("needs chromium")

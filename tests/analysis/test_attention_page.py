@@ -2,11 +2,10 @@
 
 import json
 import re
-import shutil
-import subprocess
 
 import pytest
 import torch
+from browser import shown
 
 from aiayn.analysis.figures import COLORS, LEAST
 from aiayn.analysis.page import HERE, attention, labels, page
@@ -64,11 +63,8 @@ def test_text_of_the_page_is_escaped():
     assert "https://" not in html
 
 
-def drawn(tmp_path, html: str, script: str) -> str:
+def drawn(chromium: str, tmp_path, html: str, script: str) -> str:
     """What a browser shows of a page after a script of ours."""
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if not browser:
-        pytest.skip("needs chromium")
     file = tmp_path / "index.html"
     helper = """const choose = (name, value) => {
       const select = document.querySelector(`select[name=${name}]`);
@@ -76,15 +72,7 @@ def drawn(tmp_path, html: str, script: str) -> str:
       select.dispatchEvent(new Event("change"));
     };"""
     file.write_text(html.replace("</body>", f"<script>{helper}{script}</script></body>"), encoding="utf-8")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--virtual-time-budget=5000"]
-    done = subprocess.run(
-        [browser, *flags, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", file.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    return done.stdout.split('<div id="attention">')[1].split("<script>")[0]
+    return shown(chromium, file, milliseconds=5000).split('<div id="attention">')[1].split("<script>")[0]
 
 
 @pytest.mark.slow
@@ -99,18 +87,18 @@ def drawn(tmp_path, html: str, script: str) -> str:
         ("document.querySelector('button').dispatchEvent(new Event('dblclick'))", 5, 0),
     ],
 )
-def test_a_browser_draws_what_is_chosen(tmp_path, script, lines, cells):
-    shown = drawn(tmp_path, page(EVIL, made([EVIL, "a", "b", "$c", "d"])), script)
-    assert shown.count("<line ") == lines
-    assert shown.count("fill-opacity") == cells
-    assert "taken'&lt;/script&gt;" in shown
-    assert "<img" not in shown
-    assert [name for name in KINDS.values() if f">{name}</option>" in shown] == list(KINDS.values())
+def test_a_browser_draws_what_is_chosen(chromium, tmp_path, script, lines, cells):
+    found = drawn(chromium, tmp_path, page(EVIL, made([EVIL, "a", "b", "$c", "d"])), script)
+    assert found.count("<line ") == lines
+    assert found.count("fill-opacity") == cells
+    assert "taken'&lt;/script&gt;" in found
+    assert "<img" not in found
+    assert [name for name in KINDS.values() if f">{name}</option>" in found] == list(KINDS.values())
 
 
 @pytest.mark.slow
-def test_a_token_under_the_pointer_shows_its_own_lines_alone(tmp_path):
+def test_a_token_under_the_pointer_shows_its_own_lines_alone(chromium, tmp_path):
     point = "choose('layer', '1'); document.querySelectorAll('svg text')[2].dispatchEvent(new Event('pointerenter'))"
-    shown = drawn(tmp_path, page("x", made(["a", "b", "c", "d", "e"])), point)
-    assert len(re.findall("<line [^>]*display: none", shown)) == 3 * 20
-    assert "c attends to: a 0.20, b 0.20, c 0.20, d 0.20, e 0.20" in shown
+    found = drawn(chromium, tmp_path, page("x", made(["a", "b", "c", "d", "e"])), point)
+    assert len(re.findall("<line [^>]*display: none", found)) == 3 * 20
+    assert "c attends to: a 0.20, b 0.20, c 0.20, d 0.20, e 0.20" in found

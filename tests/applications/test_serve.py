@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+from browser import SECONDS, Browser
 from conftest import SMALL, command, composed, environment, write_checkpoint
 
 from aiayn.applications.serve import serve
@@ -26,7 +25,6 @@ pytestmark = pytest.mark.slow
 WORDS = ["one", "two", "three", "dogs", "cats", "run", "sleep", "in", "the", "snow", "today"]
 SENTENCES = [" ".join(WORDS[start : start + size]) for size in (1, 3, 5, 7) for start in range(len(WORDS) - size + 1)]
 DECODING = {"beam": 3, "max_extra_length": 7}
-SECONDS = 120  # for a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -307,95 +305,13 @@ def test_what_means_nothing_is_refused_before_a_checkpoint_is_read(override: str
         serve(composed("task=serve", "checkpoint=/nowhere.ckpt", "port=0", override))
 
 
-class Browser:
-    """A headless Chromium, driven over its debugging pipe: JSON messages that end with a zero byte."""
-
-    def __init__(self, program: str, folder: Path, width: int) -> None:
-        flags = [
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            f"--user-data-dir={folder}",
-        ]
-        to_read, self.output = os.pipe()
-        self.input, to_write = os.pipe()
-        line = [
-            "sh",
-            "-c",
-            f'exec "$@" 3</dev/fd/{to_read} 4>/dev/fd/{to_write}',
-            "sh",
-            program,
-            *flags,
-            "--remote-debugging-pipe",
-        ]
-        self.process = subprocess.Popen([*line, "about:blank"], pass_fds=(to_read, to_write), stderr=subprocess.DEVNULL)
-        os.close(to_read)
-        os.close(to_write)
-        self.number, self.received, self.events = 0, b"", list[dict[str, Any]]()
-        self.session: dict[str, str] = {}
-        page = next(one for one in self.call("Target.getTargets")["targetInfos"] if one["type"] == "page")
-        attached = self.call("Target.attachToTarget", targetId=page["targetId"], flatten=True)
-        self.session = {"sessionId": attached["sessionId"]}
-        for domain in ("Runtime", "Log", "Page"):
-            self.call(f"{domain}.enable")
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        self.call("Emulation.setDeviceMetricsOverride", **size)
-
-    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Do something, and wait until it is done."""
-        self.number += 1
-        message = {"id": self.number, "method": method, "params": parameters, **self.session}
-        os.write(self.output, json.dumps(message).encode() + b"\0")
-        while True:
-            while b"\0" not in self.received:
-                self.received += os.read(self.input, 1 << 16) or pytest.fail("the browser has ended")
-            one, _, self.received = self.received.partition(b"\0")
-            answer = json.loads(one)
-            if answer.get("id") == self.number:
-                assert "result" in answer, answer
-                return answer["result"]
-            self.events.append(answer)
-
-    def value(self, expression: str) -> Any:
-        """Of an expression of JavaScript."""
-        return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
-
-    def until(self, expression: str) -> Any:
-        """The value of an expression, once it has one."""
-        limit = time.monotonic() + SECONDS
-        while not (found := self.value(expression)):
-            assert time.monotonic() < limit, f"never: {expression}"
-            time.sleep(0.05)
-        return found
-
-    def type(self, text: str) -> None:
-        """Type a line, and Enter."""
-        self.call("Input.insertText", text=text)
-        for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key="Enter", windowsVirtualKeyCode=13, text="\r")
-
-    def complaints(self) -> list[dict[str, Any]]:
-        """What the page's console was told."""
-        kinds = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
-        return [event for event in self.events if event["method"] in kinds]
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self.input)
-        os.close(self.output)
-
-
 @pytest.mark.parametrize("width", [1200, 380])
 def test_a_person_types_a_sentence_and_sees_what_the_model_makes_of_it(
-    file: Path, alone: dict[str, list[str]], tmp_path: Path, width: int
+    file: Path, alone: dict[str, list[str]], chromium: str, tmp_path: Path, width: int
 ) -> None:
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if not program:
-        pytest.skip("needs chromium")
     sentence = SENTENCES[-1]
     with served(file, "limits.max_attention_tokens=31", "limits.max_tokens=97") as (process, address):
-        browser = Browser(program, tmp_path / "profile", width)
+        browser = Browser(chromium, tmp_path / "profile", width)
         try:
             browser.call("Page.navigate", url=address)
             assert "7" in browser.until("document.getElementById('about')?.textContent")

@@ -3,12 +3,12 @@
 import json
 import re
 import shutil
-import subprocess
 from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import shown
 from fake_runs import config, write_run
 from matplotlib.figure import Figure
 
@@ -107,10 +107,7 @@ def test_text_of_the_page_is_escaped(rows: list[Row]) -> None:
 
 
 @pytest.mark.slow
-def test_a_browser_draws_the_figures_without_the_network(rows: list[Row], tmp_path: Path) -> None:
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if not browser:
-        pytest.skip("needs chromium")
+def test_a_browser_draws_the_figures_without_the_network(rows: list[Row], chromium: str, tmp_path: Path) -> None:
     file = tmp_path / "index.html"
     drawn = plots(rows)
     lines = sum(len(panel.lines) for plot in drawn for panel in plot.panels)
@@ -118,18 +115,10 @@ def test_a_browser_draws_the_figures_without_the_network(rows: list[Row], tmp_pa
     # Sorted by BLEU at the end, so that the order of the rows shows that a click works.
     click = "<script>[...document.querySelectorAll('th button')].find((b) => b.textContent === 'BLEU').click()"
     file.write_text(file.read_text(encoding="utf-8").replace("</body>", f"{click}</script></body>"), encoding="utf-8")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--virtual-time-budget=20000"]
-    done = subprocess.run(
-        [browser, *flags, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", file.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=180,
-    )
-    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    assert not console
-    assert "<title>rows</title>" in done.stdout
-    assert done.stdout.count('class="main-svg"') >= 6  # each figure has some
-    assert done.stdout.count('class="trace scatter') == lines
-    body = re.search(r"<tbody.*?</tbody>", done.stdout, re.DOTALL)
+    html = shown(chromium, file, milliseconds=20_000)
+    assert "<title>rows</title>" in html
+    assert html.count('class="main-svg"') >= 6  # each figure has some
+    assert html.count('class="trace scatter') == lines
+    body = re.search(r"<tbody.*?</tbody>", html, re.DOTALL)
     assert body is not None
     assert re.findall(r">(base|row\d)<", body[0]) == ["base", "row2", "row1"]
