@@ -2,9 +2,10 @@
 
     python benchmarks/alignment.py CHECKPOINT corpora/multi30k --test-set test_2018_flickr
 
-The model translates the test set, and its translations are aligned. A silver link joins two words that each occur once
-in their sentence, and whose Dice coefficient, over the sentences of train that they occur once in, is above 0.6. Nobody
-has checked these links, and many words have none: so recall alone is shown, and only differences mean something.
+The model translates the test set, with beam 4, and its translations are aligned. A silver link joins two words that
+each occur once in their sentence, and whose Dice coefficient, over the sentences of train that they occur once in, is
+above 0.6. Nobody has checked these links, and many words have none: so recall alone is shown, and only differences mean
+something.
 """
 
 import argparse

@@ -241,7 +241,10 @@ def test_a_command_that_is_ended_leaves_nothing_half_written(finished: Path, tmp
             assert time.monotonic() < deadline
             time.sleep(0.05)
         process.terminate()
-        process.wait()
+        try:
+            process.wait(60)
+        finally:
+            process.kill()
     assert process.returncode == 128 + signal.SIGTERM
     assert not list(tmp_path.iterdir())
 

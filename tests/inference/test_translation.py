@@ -97,6 +97,8 @@ def test_a_finished_run_opens_in_one_line(tokenizer: Tokenizer, tmp_path: Path) 
     assert len(own.n_best(["a b"], 3)[0]) == 3
     with pytest.raises(ValueError, match=r"inference\.beam=2"):
         aiayn.load(tmp_path, accelerator="cpu", beam=2).n_best(["a b"], 3)
+    with pytest.raises(ValueError, match="max_source_length must be at least 1, got 0"):
+        aiayn.load(tmp_path, accelerator="cpu", max_source_length=0)
     with pytest.raises(ValueError, match=r"without checkpoints/averaged.ckpt"):
         aiayn.load(tmp_path / "checkpoints")
 

@@ -2,13 +2,14 @@
 
 Garg et al. 2019 average the heads of the penultimate layer, in the row that predicts a token; Chen et al. 2020 take a
 layer in the middle, in the row that reads it. Which layer is right depends on the model, and every token attends to
-some positions, EOS for one, whatever it is about. So here the row that predicts is taken of all layers, as the share
-that it has of the attention which a source position gets. Recall of silver links, in %, by `benchmarks/alignment.py`:
+some positions, EOS for one, whatever it is about. So here the row that predicts is taken, and in each layer what a
+source position gets from all target tokens is divided among them; these shares are averaged over the layers. Recall of
+silver links, in %, by `benchmarks/alignment.py`:
 
     Transformer-Tiny on Multi30k             links   shares   all layers   penultimate   the best that reads
     test_2016_flickr                         2,672     94.8         73.7          67.3                  80.8
     test_2018_flickr                         2,446     93.8         70.6          69.0                  82.5
-    learned positions, test_2016_flickr      2,442     93.4         85.8          64.3                  18.0
+    after 800 steps, learned positions       2,442     93.4         85.8          64.3                  18.0
 
 The rule was chosen on the first line, so elsewhere it may do worse; nobody has checked the links.
 """
@@ -43,7 +44,7 @@ def align(
 
     Returns:
         For each sentence its links (source word, target word), sorted; words are counted from 0, as white space
-        divides the text.
+        divides the text (white space that a model spells in bytes is not seen).
 
     Raises:
         ValueError: if the model's attention does not show its weights.
@@ -75,7 +76,7 @@ def shares(cross: Tensor, real: Tensor) -> Tensor:
 
 
 def words(surfaces: Iterable[str]) -> list[int]:
-    """The word that each piece of a text ends in, counted from 0; white space alone, and nothing, is of the next word.
+    """The word that each piece of a text ends in, counted from 0; what is between two words is of the next one.
 
     -1 where no word comes.
     """

@@ -124,10 +124,11 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
     module_data = ParallelDataModule(
         corpus, tokens_per_batch=data["tokens_per_batch"], seed=config["seed"], workers=data["loader_workers"]
     )
-    ends = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Lightning's own handler ends a step first
+    # Lightning's handler lets a step end; it would also call the one that it finds, which leaves at once.
+    ends = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         trainer.fit(module, datamodule=module_data, ckpt_path=resume, weights_only=True)
-    except (SIGTERMException, SystemExit) as end:
+    except SystemExit as end:
         number = signal.SIGTERM if isinstance(end, SIGTERMException) else signal.SIGINT
         if number == signal.SIGINT and not trainer.interrupted:
             raise
