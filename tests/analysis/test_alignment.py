@@ -77,6 +77,13 @@ def test_a_piece_that_attends_to_eos_is_linked_to_nothing(build, tokenizer, atte
     assert align(build(vocab_size=tokenizer.vocab_size), tokenizer, ["c c"], [target]) == [[(0, 1)]]
 
 
+def test_links_count_the_words_of_a_source_that_the_normaliser_takes_apart(build, tokenizer, attending):
+    source = "c\u00b4ab c"  # two words, three once a space is put before the accent
+    attending(lambda model: [len(tokenizer.encode([source])[0]) - 1])
+    [target] = tokenizer.encode(["c"])
+    assert align(build(vocab_size=tokenizer.vocab_size), tokenizer, [source], [target]) == [[(1, 0)]]
+
+
 def test_sentences_together_align_as_each_alone(build, tokenizer, monkeypatch):
     model = build(vocab_size=tokenizer.vocab_size)
     targets = [ids.tolist() for ids in tokenizer.encode(TARGETS)]

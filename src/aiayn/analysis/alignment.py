@@ -96,7 +96,6 @@ def links(tokenizer: Tokenizer, source: str, target: Sequence[int], attended: Se
     """Links of words from the source position, EOS among them, that each target piece attends to most."""
     read = [*words(tokenizer.surfaces(source)), -1]
     written = words(piece.replace(SPACE, " ") for piece in tokenizer.pieces(target))
-    pairs = (
-        (read[position], word) for position, word in zip(attended, written, strict=False)
-    )  # EOS and padding follow
-    return sorted({pair for pair in pairs if min(pair) >= 0})
+    # `attended` goes on with EOS and padding.
+    found = {(read[position], word) for position, word in zip(attended, written, strict=False)}
+    return sorted(pair for pair in found if min(pair) >= 0)

@@ -253,7 +253,7 @@ def read_lines(path: Path | BinaryIO) -> Iterator[str]:
     Split at line feeds only: real corpora hold U+0085 and U+2028 inside sentences. A byte order mark at the beginning
     is no text.
     """
-    name = path if isinstance(path, Path) else getattr(path, "name", "the input")
+    name = path if isinstance(path, Path) else path.name
     number = 0
     try:
         with _opened(path) as file:
