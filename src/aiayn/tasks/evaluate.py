@@ -16,7 +16,7 @@ from rich.table import Table
 
 from aiayn.data.corpus import Corpus
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.evaluation.metric import Metric, Score
+from aiayn.evaluation.metric import Metric, Score, sacre_bleu
 from aiayn.evaluation.significance import statistics
 from aiayn.files import write_text
 from aiayn.inference import checkpoint, ensemble
@@ -79,11 +79,13 @@ def evaluate_sentences(
     if not sources:
         raise ValueError(f"{name} has no sentence to translate; is the file empty?")
     if language is None:
-        log.warning("data.target_language is not set: Moses tokenises %s by its rules for English.", name)
+        log.warning("data.target_language is not set: %s is tokenised as English.", name)
+    # As BLEU is counted, so are its counts; and what it refuses shows before the decoding.
+    counted = metrics.get("bleu", sacre_bleu)(list(references[:1]), [list(references[:1])], language=language)
     hypotheses = translator(model, tokenizer, **inference).translate(sources, name=name, silent=False)
     budget = inference["tokens_per_batch"]
     nats, pieces = log_likelihoods(model, tokenizer, sources, references, tokens_per_batch=budget)
-    counts = statistics(hypotheses, list(references))
+    counts = statistics(hypotheses, list(references), counted.signature)
     equal = sum(hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True))
     return Evaluation(
         hypotheses,
