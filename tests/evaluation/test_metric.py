@@ -20,6 +20,7 @@ from aiayn.evaluation.metric import (
     sacre_bleu,
     split_hyphens,
     ter,
+    ter_last,
     tokenized_bleu,
 )
 
@@ -279,3 +280,18 @@ def test_a_word_of_chinese_is_a_character_for_ter():
 def test_moses_refuses_languages_that_it_does_not_cut(metric, language):
     with pytest.raises(LanguageError, match=f"Moses does not cut language={language} into words"):
         metric(["a"], [["a"]], language=language)
+
+
+def test_ter_is_sacrebleus_to_the_last_digit():
+    first = ["a cat sat on a mat", "", "the dog ran", "b a c d e f g", ""]
+    references = [
+        ["on a mat a cat sat", "a", "the dog ran off", "a b c d e g f", ""],
+        ["a cat", "b c", "", "g f e", ""],
+    ]
+    for sets in (references, references[:1], [[""] * 5]):
+        assert ter(first, sets).value == sacrebleu.corpus_ter(first, sets).score
+    assert ter([""], [[""]]).value == 0
+
+
+def test_ter_is_counted_last_whatever_the_order():
+    assert list(ter_last({"ter": ter, "bleu": sacre_bleu, "chrf": chrf})) == ["bleu", "chrf", "ter"]

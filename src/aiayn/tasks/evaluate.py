@@ -16,7 +16,7 @@ from rich.table import Table
 
 from aiayn.data.corpus import Corpus
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.evaluation.metric import Metric, Score, sacre_bleu
+from aiayn.evaluation.metric import Metric, Score, sacre_bleu, ter_last
 from aiayn.evaluation.significance import statistics
 from aiayn.files import replacing, write_text
 from aiayn.inference import checkpoint, ensemble
@@ -90,7 +90,7 @@ def evaluate_sentences(
     equal = sum(hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True))
     return Evaluation(
         hypotheses,
-        panel(hypotheses, list(references), metrics=metrics, language=language or "en"),
+        panel(hypotheses, list(references), metrics=metrics, language=language or "en", name=name),
         exact_match=equal / len(hypotheses),
         perplexity=math.exp(min(-nats.sum() / pieces.sum(), 50)),
         statistics=np.column_stack([counts, -nats, pieces]),
@@ -98,16 +98,21 @@ def evaluate_sentences(
 
 
 def panel(
-    hypotheses: list[str], references: list[str], *, metrics: Mapping[str, Metric], language: str
+    hypotheses: list[str], references: list[str], *, metrics: Mapping[str, Metric], language: str, name: str = ""
 ) -> dict[str, Score]:
-    """Score translations by key; a metric that refuses the text says why and is left out, since decoding was dear."""
+    """Score translations by key; a metric that refuses the text says why and is left out, since decoding was dear.
+
+    TER, which may take minutes, is counted when the scores of `name` without it are logged.
+    """
     scores = {}
-    for key, metric in metrics.items():
+    for key, metric in ter_last(metrics).items():
+        if key == "ter" and scores:
+            log.info("%s, before TER: %s", name, ", ".join(f"{one.name} {one.value:.2f}" for one in scores.values()))
         try:
             scores[key] = metric(hypotheses, [references], language=language)
         except ValueError as error:
             log.warning("%s is left out: %s", key, error)
-    return scores
+    return {key: scores[key] for key in metrics if key in scores}
 
 
 def evaluate_splits(
