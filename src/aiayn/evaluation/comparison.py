@@ -78,13 +78,13 @@ def differences(
     tests = [PairedTest(systems, metrics, [references], test_type=kind) for kind in ("bs", "ar")]
     results: list[tuple[dict[str, Signature], dict[str, Any]]] = [test() for test in tests]
     found = []
-    for name, signature in results[0][0].items():
-        signature.update("ar", tests[1].n_samples)
+    for name, counted in results[0][0].items():
+        counted.update("ar", tests[1].n_samples)
         p_values = [
             _p_value(*scored[name], samples=test.n_samples) for test, (_, scored) in zip(tests, results, strict=True)
         ]
         scores = results[0][1][name]
-        found.append(Difference(name, (scores[0].score, scores[1].score), p_values[0], p_values[1], str(signature)))
+        found.append(Difference(name, (scores[0].score, scores[1].score), p_values[0], p_values[1], str(counted)))
     return found
 
 

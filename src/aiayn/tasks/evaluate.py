@@ -104,7 +104,7 @@ def panel(
 
     TER, which may take minutes, is counted when the scores of `name` without it are logged.
     """
-    scores = {}
+    scores: dict[str, Score] = {}
     for key, metric in ter_last(metrics).items():
         if key == "ter" and scores:
             log.info("%s, before TER: %s", name, ", ".join(f"{one.name} {one.value:.2f}" for one in scores.values()))
