@@ -1,6 +1,8 @@
 """task=compare on folders as runs and evaluations leave them."""
 
 import json
+import os
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -87,6 +89,14 @@ def table(text: str, title: str) -> list[list[str]]:
     """Cells of the lines of a table of a Markdown file, without its head."""
     lines = text.partition(f"## {title}\n\n")[2].partition("\n\n")[0].splitlines()
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
+
+
+def test_what_is_compared_is_kept_also_when_it_cannot_be_printed(said, write, tmp_path: Path, monkeypatch) -> None:
+    a, b = write("a", {"averaged.test": ONE}), write("b", {"averaged.test": OTHER})
+    monkeypatch.setattr(sys.stdout, "write", lambda text: os.write(os.open("/dev/full", os.O_WRONLY), b"."))
+    with pytest.raises(OSError, match="No space left"):
+        said(f"a={a}", f"b={b}", f"output={tmp_path}/both.md")
+    assert "## Scores" in (tmp_path / "both.md").read_text()
 
 
 def test_two_runs_are_compared_on_the_terminal_and_in_markdown(said, write, tmp_path: Path) -> None:

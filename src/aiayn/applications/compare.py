@@ -101,9 +101,9 @@ def compare(cfg: DictConfig) -> None:
         by_length(one, other),
         by_frequency(one, other, most=most),
     ]
-    show(head, sections)
     if output:
         write_text(output, to_markdown(head, sections))
+    show(head, sections)
 
 
 def read_system(cfg: DictConfig, key: str) -> System:

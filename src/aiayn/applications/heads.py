@@ -66,7 +66,6 @@ def heads(cfg: DictConfig) -> None:
 
     what = f"{data.name} {data.split}, {len(sources):,} sentences, beam {cfg.inference.beam}: {score}"
     told = [what, *notes(figures)]
-    show(figures, told)
     of_this = {
         "checkpoint": str(file),
         "step": loaded.step,
@@ -76,6 +75,7 @@ def heads(cfg: DictConfig) -> None:
         "inference": OmegaConf.to_container(cfg.inference),
     }
     write(folder, figures, told, score=score, of_this=of_this)
+    show(figures, told)
     if "wandb" in cfg.logger:
         log_to_wandb(cfg, run, loaded.config, figures=figures, picture=folder / "heads.png")
     print(folder)

@@ -18,7 +18,7 @@ from aiayn.data.corpus import Corpus
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.evaluation.metric import Metric, Score
 from aiayn.evaluation.significance import statistics
-from aiayn.files import write_text
+from aiayn.files import replacing, write_text
 from aiayn.inference import checkpoint, ensemble
 from aiayn.inference.ensemble import Ensemble
 from aiayn.inference.scoring import log_likelihoods
@@ -50,7 +50,8 @@ class Evaluation:
     def write(self, stem: Path) -> None:
         """Keep the translations as `stem.txt`, and what the significance of differences is told from beside them."""
         write_lines(stem.with_name(f"{stem.name}.txt"), self.hypotheses)
-        np.save(stem.with_name(f"{stem.name}.statistics.npy"), self.statistics)
+        with replacing(stem.with_name(f"{stem.name}.statistics.npy")) as place, place.open("wb") as file:
+            np.save(file, self.statistics)  # an open file, as a name would get another ending
 
 
 def evaluate_sentences(
