@@ -70,9 +70,9 @@ def test_escape_sequences_of_a_name_do_not_reach_the_terminal(in_process: Comman
     assert "\\x1b[31mred" in in_process("model='\x1b[31mred'").stderr
 
 
-def test_a_traceback_is_there_for_who_wants_it(tmp_path: Path) -> None:
+def test_a_traceback_is_there_for_who_wants_it() -> None:
     done = subprocess.run(
-        command("model.heads=3", f"outputs={tmp_path}"),
+        command("model.head=3"),
         capture_output=True,
         text=True,
         env={**environment(), "HYDRA_FULL_ERROR": "1"},
