@@ -181,8 +181,8 @@ def extrapolate(stages: Stages, *, pairs: int, read: float, serial: float, paral
 
     Time is processor time, since others may use this machine: reading and judging grow with the pairs; learning the
     tokenizer grows up to its sample; a pair's encoding takes `serial + parallel / cores` seconds. Judging's memory
-    grows with the pairs and the tokenizer's with its sample: that is too much, for part of it is constant. Encoding's is
-    reckoned, not measured: it fits into what the tokenizer has used and not given back.
+    grows with the pairs and the tokenizer's with its sample: that is too much, for part of it is constant. Encoding's
+    is reckoned, not measured: it fits into what the tokenizer has used and not given back.
     """
     print(f"encoding a pair: {serial * 1e6:.1f} us that hold Python's lock, {parallel * 1e6:.1f} us that do not")
     judge = stages.processor["judge"] / pairs
