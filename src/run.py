@@ -65,6 +65,7 @@ def main(cfg: DictConfig) -> None:
         if not cfg.run_dir:
             raise ValueError("run_dir is empty; name a folder, or leave the key out.")
         cfg.run_dir = HydraConfig.get().runtime.output_dir
+        schema.make_absolute(cfg)
         hydra.utils.get_method(cfg.task)(cfg)
     except BrokenPipeError:  # who reads has seen enough, as in `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
