@@ -152,7 +152,7 @@ def main(cfg: DictConfig) -> None:
     except Exception as error:
         if HydraConfig.get().mode is RunMode.MULTIRUN:  # a launcher that calls this wants to know
             raise
-        if HydraConfig.get().output_subdir and isinstance(unwrapped(error)[0], FORESEEN):
+        if cfg.run_dir and HydraConfig.get().output_subdir and isinstance(unwrapped(error)[0], FORESEEN):
             remove_unbegun(Path(cfg.run_dir), Path(cfg.outputs).absolute())
         fail(error)
 

@@ -76,7 +76,7 @@ def identity(config: Mapping[str, Any], *, but: Collection[str] = ()) -> dict[st
 
 
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What tells an experiment from others in a table: no seed, and once what is repeated, as attention does `heads`."""
+    """What tells an experiment from others in a table: no seed, and once what parts repeat, as `heads`."""
     found = identity(config, but={"seed"})
 
     def is_repeated(key: str) -> bool:
