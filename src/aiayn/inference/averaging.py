@@ -7,26 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aiayn.identity import ENDS, differing
 from aiayn.inference import checkpoint
-from aiayn.schema import NO_EFFECT
-
-FREE = {"training.max_steps", *NO_EFFECT}  # of a recipe: what may change when a run goes on
 
 
 def trained_weights(content: dict[str, Any]) -> dict[str, Tensor]:
     """The weights that training goes on from; with callbacks=ema, `state_dict` is their moving average instead."""
     return content.get("current_model_state", content["state_dict"])
-
-
-def run_likeness(content: dict[str, Any], weights: dict[str, Tensor]) -> dict[str, Any]:
-    """What the checkpoints of one run have in common, by a name: vocabulary, model, seed and recipe."""
-    config, shapes = content["config"], {name: value.shape for name, value in weights.items()}
-    recipe = {f"training.{key}": value for key, value in config["training"].items()}
-    return {
-        "tokenizer or model": (content["tokenizer_hash"], config["model"], shapes),
-        "seed": config["seed"],
-        **{key: value for key, value in recipe.items() if key not in FREE},
-    }
 
 
 class Average:
@@ -38,7 +25,7 @@ class Average:
     def __init__(self) -> None:
         self.paths: list[Path] = []
         self.step = 0  # the greatest of them
-        self.likeness: dict[str, Any] = {}  # what they must agree on
+        self.likeness: tuple[Any, ...] = ()  # what they must agree on
         self.kept: dict[str, Any] = {}  # what is not averaged
         self.sums: dict[str, Tensor] = {}
         self.types: dict[str, torch.dtype] = {}
@@ -53,14 +40,17 @@ class Average:
         weights = trained_weights(content)
         if wrong := [name for name, value in weights.items() if not value.isfinite().all()]:
             raise ValueError(f"checkpoint {path} has weights that are NaN or infinite, {wrong[0]}; leave it out.")
-        likeness = run_likeness(content, weights)
+        likeness = content["tokenizer_hash"], {name: value.shape for name, value in weights.items()}
         if not self.paths:
             self.likeness = likeness
             self.kept = {key: content[key] for key in ("config", "tokenizer", "tokenizer_hash")}
             self.sums = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in weights.items()}
             self.types = {name: value.dtype for name, value in weights.items()}
-        elif differing := [key for key in likeness if likeness[key] != self.likeness.get(key)]:
-            raise ValueError(f"checkpoints {self.paths[0]} and {path} differ in {differing[0]}; give those of one run.")
+        else:
+            keys = differing(self.kept["config"], content["config"], but=ENDS)
+            if keys or likeness != self.likeness:
+                what = keys[0] if keys else "tokenizer or model"
+                raise ValueError(f"checkpoints {self.paths[0]} and {path} differ in {what}; give those of one run.")
         for name, value in weights.items():
             self.sums[name] += value
         self.paths.append(path)
