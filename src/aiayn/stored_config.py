@@ -97,4 +97,5 @@ def _typed(values: Any, typed: DictConfig, key: str = "") -> dict[str, Any]:
 
 def _short(value: Any) -> str:
     """A value for a message; never much of it."""
-    return repr(value)[:80] if isinstance(value, str | float | bool | None) else type(value).__name__
+    short = isinstance(value, float | None) or (isinstance(value, int) and abs(value) < LARGEST)
+    return repr(value) if short else repr(value[:80]) if isinstance(value, str) else type(value).__name__
