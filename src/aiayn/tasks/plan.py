@@ -118,7 +118,7 @@ def show(plans: Sequence[Plan], totals: Mapping[str, Any], assumptions: Assumpti
         "paper_parameters": "the paper's\nmillions",
         "flops_per_step": "FLOPs\na step",
         "flops": "FLOPs\nin all",
-        "paper_flops": "the paper's\nFLOPs",
+        "paper_flops": "the paper's,\nby its time",
         "tokens": "tokens\na side",
         "memory_bytes": "memory\nGiB",
         "hours": f"hours on\n{assumptions.devices} {assumptions.accelerator}",
@@ -183,7 +183,7 @@ def notes(plans: Sequence[Plan], rows: Sequence[DictConfig], assumptions: Assump
         )
     if any(row.paper_flops for row in plans):
         lines.append(
-            "The paper's FLOPs are seconds x devices x 9.5 TFLOP/s sustained (section 6.1): what the devices could do."
+            "The paper's, by its time: seconds x devices x 9.5 TFLOP/s sustained (section 6.1), what they could do."
         )
     lines.extend(f"{row.name}: no formula counts {row.uncounted}." for row in plans if row.uncounted)
     return lines

@@ -72,7 +72,7 @@ def write(folder: Path, rows: Sequence[Row], known: Notes, verdicts: Sequence[Ve
         "index.html": page(folder.resolve().name, rows, known, verdicts, drawn),
         "table.md": to_markdown(rows, known, verdicts),
         "table.csv": to_csv(rows),
-        "table.tex": to_latex(rows),
+        "table.tex": to_latex(rows, known),
     }
     for name, text in texts.items():
         write_text(target / name, text)
