@@ -179,6 +179,23 @@ def test_tables_name_the_steps_that_were_averaged_and_say_when_they_are_fewer(tm
     assert dict(notes(rows, ""))["measured on"] == "dev of wmt14_ende, checkpoint: last"
 
 
+def test_text_that_a_spreadsheet_would_compute_is_quoted_and_figures_are_not(table3: list[Row]) -> None:
+    names = ["=HYPERLINK(0)", "-1+1", "+x"]
+    for row, name in zip(table3, names, strict=True):
+        row.name = name
+        row.settings["training.label_smoothing"] = -0.5 if name == "+x" else "@x"
+    lines = list(csv.DictReader(io.StringIO(to_csv(table3))))
+    assert [line["row"] for line in lines] == [f"'{name}" for name in names]
+    assert [line["eps_ls"] for line in lines] == ["'@x", "'@x", "-0.5"]
+    assert lines[1]["bleu_minus_base"].startswith("-")
+
+
+def test_no_file_passes_an_escape_sequence_on(table3: list[Row]) -> None:
+    table3[0].name = "\x1b[2Jx\x9b"
+    for text in (to_csv(table3), to_markdown(table3, [("x", "\x1b")], []), to_latex(table3, [])):
+        assert not set(text) & set("\x1b\x9b")
+
+
 def test_notes_warn_of_smaller_twins_and_other_settings(tmp_path: Path) -> None:
     write_run(tmp_path / "x", config("x", paper=PAPER, training__max_steps=500) | {"scale": {"name": "tiny"}})
     planned = config("x", paper=PAPER) | {"scale": {"name": "tiny"}}

@@ -21,6 +21,7 @@ from aiayn.report.table import (
     verdict_cells,
     verdict_note,
 )
+from aiayn.terminal import visible
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -84,10 +85,15 @@ def to_csv(rows: Sequence[Row]) -> str:
             }
         )
     output = io.StringIO()
-    writer = csv.DictWriter(output, list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
+    writer = csv.writer(output, lineterminator="\n")
+    for line_of_cells in (lines[0], *(line.values() for line in lines)):
+        writer.writerow([inert(cell) if isinstance(cell, str) else cell for cell in line_of_cells])
     return output.getvalue()
+
+
+def inert(text: str) -> str:
+    """Text that a spreadsheet does not take for a formula, nor a terminal for a command; figures are no text."""
+    return visible(f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text)
 
 
 def to_markdown(rows: Sequence[Row], notes: Notes, verdicts: Sequence[Verdict]) -> str:
@@ -111,7 +117,7 @@ def markdown_table(heads: Sequence[str], of_text: Sequence[bool], lines: Sequenc
 
 def markdown(text: str) -> str:
     """Text that Markdown shows as it is; underscores inside words do no harm and stay readable."""
-    text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
+    text = visible(" ".join(text.split())).replace("&", "&amp;").replace("<", "&lt;")
     return re.sub(r"[\\`*|\[\]~$]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)
 
 
@@ -139,7 +145,7 @@ def to_latex(rows: Sequence[Row], notes: Notes) -> str:
 
 def latex(text: str) -> str:
     """Text that LaTeX sets as it is."""
-    return "".join(TEX_ESCAPES.get(character, character) for character in " ".join(text.split()))
+    return "".join(TEX_ESCAPES.get(character, character) for character in visible(" ".join(text.split())))
 
 
 def to_terminal(rows: Sequence[Row], *, width: int) -> "RichTable":

@@ -13,12 +13,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TextIO
 
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from aiayn.report.runs import CONSOLE, Run
+from aiayn.terminal import Terminal
 
 LOCK = ".sweep.lock"  # names the process that sweeps in this folder, and is locked as long as it does
 STYLES = {"done": "green", "running": "cyan", "failed": "red"}
@@ -141,7 +141,7 @@ def table(rows: Sequence[Progress], *, most: int | None = None) -> Table:
 
 def show(rows: Sequence[Progress]) -> None:
     """Print the table, and below it why rows failed."""
-    console = Console()
+    console = Terminal()
     console.print(table(rows))
     for row in rows:
         if row.state.startswith("failed"):
@@ -153,7 +153,7 @@ def show(rows: Sequence[Progress]) -> None:
 @contextmanager
 def live(rows: Sequence[Progress]) -> Iterator[Callable[[], None]]:
     """Keep the table on the terminal, as many rows as there is room for; what is given brings it up to date."""
-    with Live(auto_refresh=False, transient=True) as screen:
+    with Live(console=Terminal(), auto_refresh=False, transient=True) as screen:
 
         def update() -> None:
             for row in rows:

@@ -6,7 +6,6 @@ would be refused later is named with its rule, and the others are planned all th
 
 import json
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,13 +16,13 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from aiayn.evaluation.estimate import GIB, Assumptions, Plan, chosen_precision, estimate
 from aiayn.files import write_text
 from aiayn.schema import check
+from aiayn.terminal import Terminal, visible
 
 
 def plan(*rows: DictConfig) -> None:
@@ -46,9 +45,9 @@ def plan(*rows: DictConfig) -> None:
         write_text(Path(output), json.dumps(content, indent=2) + "\n")
     show(plans, totals, assumptions)
     for note in notes(plans, rows, assumptions):
-        print(note)
+        print(visible(note))
     if output:
-        print(f"plan: {output}")
+        print(visible(f"plan: {output}"))
     if totals["refused"]:
         raise SystemExit(1)
 
@@ -145,8 +144,7 @@ def show(plans: Sequence[Plan], totals: Mapping[str, Any], assumptions: Assumpti
         name = f"all {totals['rows'] - totals['refused'] - totals['uncounted']}"
         table.add_section()
         table.add_row(name, *(form(key, sums.get(key)) for key in columns))
-    # Where the output goes to a file or a pipe, there is no width that it must fit.
-    Console(width=None if sys.stdout.isatty() else 160).print(table, highlight=False)
+    Terminal().print(table)
 
 
 def form(key: str, value: Any) -> str:

@@ -12,6 +12,7 @@ from rich.live import Live
 
 from aiayn.report.runs import read_folder, read_rows
 from aiayn.report.sweep import LOCK, Progress, show, stop_sweep, table
+from aiayn.terminal import Terminal
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ def read(*rows: DictConfig) -> list[Progress]:
 
 def watch(*rows: DictConfig) -> None:
     """Show the table until Ctrl-C."""
-    with suppress(KeyboardInterrupt), Live(auto_refresh=False, transient=True) as screen:
+    with suppress(KeyboardInterrupt), Live(console=Terminal(), auto_refresh=False, transient=True) as screen:
         while True:
             screen.update(table(read(*rows), most=max(3, screen.console.height - 7)), refresh=True)
             time.sleep(SECONDS)
