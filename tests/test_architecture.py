@@ -49,6 +49,7 @@ SLOW_TO_IMPORT = {"torch", "lightning", "torchmetrics"}
 # Needed before a task has started, or in processes that only handle text.
 WITHOUT_TORCH = [
     *("run", "aiayn.schema", "aiayn.tasks.plan", "aiayn.tasks.report", "aiayn.tasks.status", "aiayn.tasks.dashboard"),
+    "aiayn.tasks.diff",
     "aiayn.applications.score",
     *(module_name(path) for path in MODULES if path.parent.name == "evaluation"),
     *(module_name(path) for path in MODULES if path.parent.name in ("report", "aiayn_launcher")),
