@@ -18,7 +18,8 @@ P_VALUES = (
     "corrected for the number of rows"
 )
 AS_IN_PAPER = "BLEU as in paper"
-PAPER_BLEU = "counted by tensor2tensor's script (tokenised, compounds split); how English-French was, is not known"
+PAPER_BLEU = "counted by tensor2tensor's script (tokenised, compounds split)"
+FRENCH = "; how English-French was counted is not known"
 UNLIKE = "; ours by sacreBLEU (13a): half a point or more may lie between them for that alone"
 SCALED = (
     "smaller twins of the paper's rows, on other data: compare the order of rows, not the figures themselves; "
@@ -176,6 +177,7 @@ def notes(rows: Sequence[Row], command: str) -> Notes:
         apart += f"; {ONE_SEED}"
     signatures = [run.signature(*measured(run, row), "bleu") for row, run in runs]
     beside_paper = any(row.paper("bleu") is not None for row in rows)
+    has_french = any((row.config.get("data") or {}).get("target_language") == "fr" for row in rows)
     is_like = beside_paper and not is_scaled(rows) and any(row.bleu_as_in_paper for row in rows)
     found = [
         ("command", command),
@@ -184,12 +186,12 @@ def notes(rows: Sequence[Row], command: str) -> Notes:
         ("PPL", "of the references, per target piece with EOS, without label smoothing"),
         ("\u00b1", "standard deviation over seeds" if any(len(row.done) > 1 for row in rows) else ""),
         (AS_IN_PAPER, each(run.signature(*measured(run, row), "bleu_paper") for row, run in runs) if is_like else ""),
-        ("BLEU paper", (PAPER_BLEU if is_like else PAPER_BLEU + UNLIKE) if beside_paper else ""),
+        ("BLEU paper", PAPER_BLEU + UNLIKE * (not is_like) + FRENCH * has_french if beside_paper else ""),
         ("BLEU - base", apart),
         ("p, sentences", P_VALUES if any(row.p_values for row in rows) else ""),
         ("scale", SCALED if is_scaled(rows) and has_paper(rows) else ""),
         ("commit", each(str(run.result.get("git_commit") or "") for _, run in runs)),
-        ("devices", each(devices(run) for _, run in runs)),
+        ("devices", each(devices(run) for row in rows for run in row.done)),
     ]
     for _, run in runs:
         state, other = run.state, differences(run)
