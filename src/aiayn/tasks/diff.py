@@ -15,7 +15,7 @@ from aiayn.report.runs import Run
 from aiayn.schema import path_of
 from aiayn.terminal import Terminal
 
-Difference = tuple[str, str, str, str]  # the part, the key in it, and its value in a and in b; empty: it is not there
+Difference = tuple[str, ...]  # the part, the key in it, and its value in a and in b; empty: it is not there
 PARTS = ("model", "data", "training", "inference", "trainer")  # of a config, the first to be shown; the others follow
 OWN_PATHS = ("run_dir", "outputs", "corpora")  # which other values repeat
 # Which follows from the settings, and how fast it went.
