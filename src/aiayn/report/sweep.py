@@ -22,7 +22,7 @@ from aiayn.report.runs import CONSOLE, Run
 from aiayn.terminal import Terminal
 
 LOCK = ".sweep.lock"  # names the process that sweeps in this folder, and is locked as long as it does
-STYLES = {"done": "green", "running": "cyan", "failed": "red"}
+STYLES = {"done": "green", "running": "cyan", "failed": "red", "stale": "yellow"}
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Progress:
     @classmethod
     def of(cls, run: Run) -> "Progress":
         """What the folder alone tells."""
-        row = cls(run, run.state)
+        row = cls(run, run.stale or run.state)
         if row.state == "running":
             with suppress(OSError):
                 row.seconds = time.time() - began(run)
@@ -172,7 +172,7 @@ def counts(rows: Sequence[Progress]) -> str:
 
 
 def show(rows: Sequence[Progress], *, shown_as: Callable[[Sequence[Progress]], Table] = table) -> None:
-    """Print the table, or the listing, and below it why rows failed."""
+    """Print the table, or the listing; below it why rows failed, and what to do about those that are stale."""
     console = Terminal()
     console.print(shown_as(rows))
     for row in rows:
@@ -180,6 +180,8 @@ def show(rows: Sequence[Progress], *, shown_as: Callable[[Sequence[Progress]], T
             file = row.run.folder / CONSOLE
             said = f"{row.run.row} {row.state}: {row.run.error}{f'; see {file}' if file.exists() else ''}"
             console.print(Text(said), soft_wrap=True)
+    if any(row.state.startswith("stale") for row in rows):
+        console.print("stale: done, but made of what has changed since; force=true runs such rows anew", soft_wrap=True)
 
 
 @contextmanager
