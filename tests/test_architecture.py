@@ -19,9 +19,9 @@ MAY_IMPORT = {
     "data": {"progress", "files"},
     "model": set(),
     "evaluation": {"progress"},  # of TER
-    "inference": {"model", "data.tokenizer", "progress", "files"},
+    "inference": {"model", "data.tokenizer", "progress", "files", "identity", "stored_config"},
     "training": {"model", "data", "inference", "evaluation", "files"},
-    "report": {"evaluation", "schema", "files", "identity", "terminal"},
+    "report": {"evaluation", "schema", "files", "identity", "stored_config", "terminal"},
     "callbacks": {*STAGES, "progress"},
     "hydra_plugins": {"report", "schema", "files", "identity"},
     "tasks": {*STAGES, "report", "callbacks", "progress", "files", "identity", "run_folder", "schema", "terminal"},
@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "serving": {"model", "data.tokenizer", "inference", "analysis"},
     "applications": {
         *(*STAGES, "analysis", "serving", "report", "tasks"),
-        *("progress", "files", "identity", "schema", "terminal"),
+        *("progress", "files", "identity", "schema", "stored_config", "terminal"),
     },
     "progress": {"terminal"},
     "terminal": set(),
@@ -37,6 +37,7 @@ MAY_IMPORT = {
     "identity": {"files"},
     "run_folder": {"files", "identity", "schema"},
     "schema": {"files", "identity"},
+    "stored_config": {"schema"},
     "aiayn": {"inference", "files"},
     "run": {"schema"},  # and the task that the config names
 }
