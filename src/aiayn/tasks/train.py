@@ -61,6 +61,7 @@ def train(cfg: DictConfig) -> float | None:
         return dev_bleu(folder)
     log.info("run folder: %s", folder.path)
     try:
+        folder.check_kept()
         folder.check_text()
         with torch.device("meta"):  # illegal sizes are refused before the corpus is prepared
             checkpoint.build_model(config["model"], vocab_size=config["data"]["vocab_size"])
