@@ -17,6 +17,7 @@ from aiayn.identity import changed, differing, identity, made_of, module_of, row
 from aiayn.report.rows import rows_of
 from aiayn.report.runs import Run
 from aiayn.report.sweep import Progress, show
+from aiayn.report.table import notes
 from aiayn.run_folder import RunFolder
 from hydra_plugins.aiayn_launcher.jobs import is_done, is_passed_over
 
@@ -259,6 +260,7 @@ def test_a_finished_row_that_is_stale_says_so_and_runs_only_when_it_is_forced(tm
     assert is_passed_over(passed)
     assert passed.state == "stale (text)"
     assert not is_passed_over(seen(made, force=True))
+    assert dict(notes(rows_of([passed.run]), ""))["stale"] == "row: text changed since"
 
 
 def test_what_to_do_about_a_stale_row_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
