@@ -19,20 +19,24 @@ MAY_IMPORT = {
     "data": {"progress", "files"},
     "model": set(),
     "evaluation": {"progress"},  # of TER
-    "inference": {"model", "data.tokenizer", "progress", "files"},
+    "inference": {"model", "data.tokenizer", "progress", "files", "identity", "stored_config"},
     "training": {"model", "data", "inference", "evaluation", "files"},
-    "report": {"evaluation", "schema", "files", "identity"},
+    "report": {"evaluation", "schema", "files", "identity", "stored_config"},
     "callbacks": {*STAGES, "progress"},
     "hydra_plugins": {"report", "schema", "files", "identity"},
     "tasks": {*STAGES, "report", "callbacks", "progress", "files", "identity", "run_folder", "schema"},
     "analysis": {"model", "data.tokenizer", "inference", "evaluation", "progress", "files"},
     "serving": {"model", "data.tokenizer", "inference", "analysis"},
-    "applications": {*STAGES, "analysis", "serving", "report", "tasks", "progress", "files", "identity", "schema"},
+    "applications": {
+        *(*STAGES, "analysis", "serving", "report", "tasks"),
+        *("progress", "files", "identity", "schema", "stored_config"),
+    },
     "progress": set(),
     "files": set(),
     "identity": {"files"},
     "run_folder": {"files", "identity", "schema"},
     "schema": {"files", "identity"},
+    "stored_config": {"schema"},
     "aiayn": {"inference", "files"},
     "run": {"schema"},  # and the task that the config names
 }

@@ -182,7 +182,7 @@ def check_ranges(config: Mapping[str, Any]) -> None:
     """
     for key, (least, too_much) in RANGES.items():
         group, name = key.split(".")
-        if group not in config or (value := config[group][name]) is None:
+        if group not in config or (value := config[group].get(name)) is None:
             continue
         if not isinstance(value, int | float) or not least <= value < too_much:
             below = "" if too_much == inf else f" and below {too_much}"
