@@ -14,7 +14,6 @@ import numpy as np
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -38,6 +37,7 @@ from aiayn.report.table import MINUS, Column, Notes, cells
 from aiayn.schema import count_of, path_of
 from aiayn.stored_config import checked
 from aiayn.tasks.inputs import evaluated_data, split_text
+from aiayn.terminal import Terminal
 
 log = logging.getLogger(__name__)
 
@@ -283,9 +283,7 @@ def figures(pairs: Sequence[Sequence[float]]) -> list[Column]:
 
 def show(head: Notes, sections: Sequence[Section]) -> None:
     """Print it."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 250
+    console = Terminal()
     for label, text in head:
         console.print(Text.assemble((f"{label}: ", "dim"), text), soft_wrap=True)
     for section in sections:

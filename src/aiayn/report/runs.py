@@ -124,6 +124,12 @@ class Run:
             split = splits[0] if len(splits) == 1 else split
         return checkpoint, split
 
+    @property
+    def averaged_steps(self) -> list[int]:
+        """The optimizer steps whose weights the averaged checkpoint has; empty where the run does not say."""
+        steps = self.result.get("averaged_steps")
+        return steps if isinstance(steps, list) and all(isinstance(step, int) for step in steps) else []
+
     def signature(self, checkpoint: str, split: str, name: str) -> str:
         """How a figure was counted; empty when the run does not say."""
         value: Any = self.result.get("scores")
