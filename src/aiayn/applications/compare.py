@@ -253,8 +253,11 @@ def by_frequency(one: System, other: System, *, most: int) -> Section:
         return Section(title, [], "There is no training text to count words in.")
     text = one.corpus.pairs("train")
     vocabulary = {word for reference in one.references for word in words(reference)}
-    frequencies = occurrences((target for _, target in islice(text, most)), vocabulary)
-    counted = f"the first {most:,} training sentences" if next(text, None) else "all training sentences"
+    try:
+        frequencies = occurrences((target for _, target in islice(text, most)), vocabulary)
+        counted = f"the first {most:,} training sentences" if next(text, None) else "all training sentences"
+    except ValueError as error:  # a finished run's training text may be gone
+        return Section(title, [], str(error))
     found = words_by_frequency(one.references, [one.hypotheses, other.hypotheses], frequencies)
     note = f"A word's frequency is counted in {counted} of {one.data.name}, before cleaning."
     return Section(title, buckets("times in training", "words", found), note)

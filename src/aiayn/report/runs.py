@@ -21,7 +21,8 @@ from aiayn.stored_config import checked
 log = logging.getLogger(__name__)
 
 State = Literal["missing", "running", "stopped", "failed", "done", "of another checkpoint"]
-RESULT: dict[str, type] = {"status": str, "steps": int, "scores": dict, "command": list}  # where there are such keys
+# Where there are such keys.
+RESULT: dict[str, type] = {"status": str, "steps": int, "scores": dict, "command": list, "made_of": dict}
 CONSOLE = "console.log"  # beside a run's own log: all that its processes print, tracebacks too
 
 

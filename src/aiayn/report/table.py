@@ -199,6 +199,7 @@ def notes(rows: Sequence[Row], command: str) -> Notes:
             found.append(("other settings", f"{run.row} ran with {', '.join(other[:3])}{', ...' if other[3:] else ''}"))
         elif state != "done":
             found.append((state, f"{run.row}: {run.error}" if state == "failed" and run.error else run.row))
+    found += [("stale", f"{run.row}: {', '.join(run.changed)} changed since") for _, run in runs if run.stale]
     return [(label, text) for label, text in found if text]
 
 
