@@ -45,8 +45,8 @@ def test_what_would_go_is_said_and_goes_only_when_told(run: Path, capsys: pytest
         for name in ("step_0000003.ckpt", "step_0000011.ckpt", "best.ckpt")
     ]
     assert told.split("\n")[-2].split()[:2] == ["15.0", "MB"]
-    assert "yes=true" in told
-    cleaned(run, "yes=true")
+    assert "remove=true" in told
+    cleaned(run, "remove=true")
     assert {file.name for file in (run / "checkpoints").iterdir()} == {"averaged.ckpt", *FOREIGN}
     assert "15.0 MB  were freed; averaged.ckpt stays" in capsys.readouterr().out
     folder = RunFolder(run, json.loads((run / "result.json").read_text())["config"])
@@ -58,7 +58,7 @@ def test_what_would_go_is_said_and_goes_only_when_told(run: Path, capsys: pytest
     [("last", {"step_0000011.ckpt"}), ("[best,last]", {"best.ckpt", "step_0000011.ckpt"}), ("best", {"best.ckpt"})],
 )
 def test_what_is_named_stays(run: Path, keep: str, names: set[str]) -> None:
-    cleaned(run, f"keep={keep}", "yes=true")
+    cleaned(run, f"keep={keep}", "remove=true")
     assert left(run) == names
 
 
@@ -68,14 +68,14 @@ def test_what_is_named_stays(run: Path, keep: str, names: set[str]) -> None:
         ("running", [], "must be the folder of a finished run, but is stopped"),
         ("done", ["keep=[]"], "keep must be one of averaged, best, last, or a list"),
         ("done", ["keep=newest"], "keep must be one of averaged, best, last, or a list"),
-        ("done", ["yes=1"], "yes must be true or false"),
+        ("done", ["remove=1"], "remove must be true or false"),
     ],
 )
 def test_what_cannot_be_cleaned_is_refused_and_stays(run: Path, status: str, overrides: list[str], words: str) -> None:
     result = json.loads((run / "result.json").read_text())
     (run / "result.json").write_text(json.dumps({**result, "status": status}))
     with pytest.raises(ValueError, match=words):
-        cleaned(run, "yes=true", *overrides)
+        cleaned(run, "remove=true", *overrides)
     assert left(run) == set(SIZES)
 
 
@@ -83,15 +83,16 @@ def test_a_run_that_is_in_use_or_lacks_what_is_to_be_kept_is_refused(run: Path) 
     with (run / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(ValueError, match="is running"):
-            cleaned(run, "yes=true")
+            cleaned(run, "remove=true")
     (run / "checkpoints" / "best.ckpt").unlink()
     with pytest.raises(ValueError, match=r"keep=best: run=.* has no best\.ckpt"):
-        cleaned(run, "yes=true", "keep=[averaged,best]")
+        cleaned(run, "remove=true", "keep=[averaged,best]")
     assert left(run) == set(SIZES) - {"best.ckpt"}
 
 
 def test_a_cleaned_run_does_not_start_anew_by_itself(run: Path) -> None:
-    cleaned(run, "yes=true")
+    (run / "checkpoints" / "step_backup.ckpt").unlink()
+    cleaned(run, "remove=true")
     config = json.loads((run / "result.json").read_text())["config"]
     longer = RunFolder(run, {**config, "training": {"max_steps": 13}})
     assert not longer.done
