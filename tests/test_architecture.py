@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "serving": {"model", "data.tokenizer", "inference", "analysis"},
     "applications": {
         *(*STAGES, "analysis", "serving", "report", "tasks"),
-        *("progress", "files", "identity", "schema", "stored_config", "terminal"),
+        *("progress", "files", "identity", "run_folder", "schema", "stored_config", "terminal"),
     },
     "progress": {"terminal"},
     "terminal": set(),
