@@ -19,6 +19,17 @@ PROJECT = Path(__file__).parents[2]
 
 
 @dataclass
+class Config:
+    """What every command has besides its groups; those, and tasks, add keys of their own."""
+
+    name: str = MISSING
+    seed: int = MISSING
+    outputs: str = MISSING
+    corpora: str = MISSING
+    run_dir: str = MISSING
+
+
+@dataclass
 class ModelConfig:
     """Sizes with the paper's symbols, and the parts that `Transformer` is built from."""
 
@@ -30,10 +41,10 @@ class ModelConfig:
     d_k: int = MISSING
     d_v: int = MISSING
     dropout: float = MISSING
-    attention: Any = MISSING
-    position: Any = MISSING
-    feed_forward: Any = MISSING
-    norm: Any = MISSING
+    attention: dict[str, Any] = MISSING
+    position: dict[str, Any] = MISSING
+    feed_forward: dict[str, Any] = MISSING
+    norm: dict[str, Any] = MISSING
 
 
 @dataclass
@@ -62,7 +73,7 @@ class DataConfig:
     name: str = MISSING
     source_language: str | None = None
     target_language: str | None = None
-    corpus: Any = MISSING
+    corpus: dict[str, Any] = MISSING
     path: str | None = None  # of a local copy, for corpora that are downloaded otherwise
     test_set: str | None = None  # for corpora with several
     train: Files = field(default_factory=Files)
@@ -252,6 +263,7 @@ def row(overrides: Sequence[str]) -> str:
 def register() -> None:
     """Make the schema and the resolvers known to Hydra and OmegaConf."""
     store = ConfigStore.instance()
+    store.store(name="schema", node=OmegaConf.structured(Config, flags={"struct": False}))
     for group, schema in (
         ("model", ModelConfig),
         ("data", DataConfig),
