@@ -18,7 +18,7 @@ STAGES = {"data", "model", "training", "inference", "evaluation"}
 MAY_IMPORT = {
     "data": {"progress"},
     "model": set(),
-    "evaluation": set(),
+    "evaluation": {"progress"},  # of TER
     "inference": {"model", "data.tokenizer", "progress", "files"},
     "training": {"model", "data", "inference", "evaluation", "files"},
     "report": {"evaluation", "schema", "files"},

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aiayn.evaluation.metric import chrf, paper_bleu, sacre_bleu
+from aiayn.evaluation.metric import Score, chrf, paper_bleu, sacre_bleu
 from aiayn.tasks.evaluate import Evaluation, panel
 
 
@@ -37,3 +37,14 @@ def test_what_is_kept_of_translations_is_whole_or_as_it_was(tmp_path: Path) -> N
         signal.signal(signal.SIGXFSZ, before[1])
     assert len(np.load(tmp_path / "averaged.dev.statistics.npy")) == 2
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_scores_are_logged_before_ter_begins(caplog: pytest.LogCaptureFixture) -> None:
+    def ter(hypotheses: list[str], references: list[list[str]], *, language: str | None) -> Score:
+        assert caplog.messages == ["last/dev, before TER: BLEU 100.00, chrF2 100.00"]
+        return Score("TER", 0.0, "")
+
+    caplog.set_level("INFO")
+    metrics = {"ter": ter, "bleu": sacre_bleu, "chrf": chrf}
+    text = ["one two three four five"]
+    assert list(panel(text, text, metrics=metrics, language="en", name="last/dev")) == list(metrics)

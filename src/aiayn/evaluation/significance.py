@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from sacrebleu.metrics import BLEU
+
+from aiayn.evaluation.metric import counted_like
 
 RESAMPLES = 1000  # sacreBLEU's default, as is the seed
 SEED = 12345
@@ -19,26 +20,28 @@ BLEU_COLUMNS = 10  # correct 1- to 4-grams, total 1- to 4-grams, length of hypot
 COLUMNS = 12  # and the reference's summed negative log-likelihood (nats), and its pieces with EOS
 
 
-def statistics(hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
-    """What BLEU counts in each sentence, cased and tokenised by rule 13a.
+def statistics(hypotheses: Sequence[str], references: Sequence[str], signature: str) -> np.ndarray:
+    """What BLEU counts in each sentence.
 
     Args:
         hypotheses: The translations, as plain text.
         references: One for each, in the same order.
+        signature: Of the corpus's score, which says how it is tokenised and whether case counts.
 
     Returns:
         Integers, `(sentences, 10)`: correct 1-, 2-, 3-, 4-grams; all of the hypothesis's; tokens of hypothesis and
         reference. Their sum gives the corpus's `bleu`.
 
     Raises:
-        ValueError: if the two differ in length.
+        ValueError: if the two differ in length, or the signature is not of sacreBLEU's BLEU.
     """
     if len(hypotheses) != len(references):
         raise ValueError(
             f"hypotheses and references must be as many, got {len(hypotheses)} and {len(references)}; "
             f"give one reference for each hypothesis."
         )
-    metric = BLEU(tokenize="13a", effective_order=True)  # changes the sentence's score, which is not looked at
+    metric = counted_like(signature)
+    metric.effective_order = True  # changes the sentence's score, which is not looked at
     scores = [metric.sentence_score(line, [reference]) for line, reference in zip(hypotheses, references, strict=True)]
     rows = [[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in scores]
     return np.array(rows, dtype=np.int64).reshape(-1, BLEU_COLUMNS)
