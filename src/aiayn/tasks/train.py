@@ -56,7 +56,7 @@ def train(cfg: DictConfig) -> float | None:
         with torch.device("meta"):  # illegal sizes are refused before the corpus is prepared
             checkpoint.build_model(config["model"], vocab_size=config["data"]["vocab_size"])
         metrics = instantiate(config["metrics"])
-        with loggers(config["logger"], folder.path, config) as opened:
+        with loggers(config.get("logger", {}), folder.path, config) as opened:
             trainer = build_trainer(config, opened)
             corpus = prepare_corpus(cfg)
             fit(trainer, corpus, folder)
