@@ -10,6 +10,7 @@ from hashlib import sha256
 from itertools import accumulate
 from math import inf, nextafter
 from pathlib import Path
+from sys import float_info
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -151,12 +152,12 @@ def heads_divide(d_model: int, heads: int) -> int:
     return d_model // heads
 
 
-ABOVE_0, ABOVE_1 = nextafter(0, 1), nextafter(1, 2)
+ABOVE_0, ABOVE_1 = float_info.min, nextafter(1, 2)
 MOST = 2**31  # of steps and tokens; libraries count them in 32 bits
 # Least values, and values that are already too much.
 RANGES: dict[str, tuple[float, float]] = {
     "seed": (0, 2**32),  # NumPy's seeds
-    "data.vocab_size": (1, 10**6 + 1),  # four times that of the largest vocabularies in use
+    "data.vocab_size": (5, 10**6 + 1),  # four times that of the largest vocabularies in use
     "data.character_coverage": (ABOVE_0, ABOVE_1),
     "data.tokenizer_sample": (1, inf),
     "data.cleaning.max_length": (1, inf),
@@ -183,6 +184,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "training.validate_steps": (1, MOST),
     "training.log_steps": (1, MOST),
     "training.keep_checkpoints": (1, MOST),
+    "callbacks.quality.samples": (0, MOST),
+    "logger.csv.flush_logs_every_n_steps": (1, MOST),
     "inference.beam": (1, 1001),  # as wide as Koehn and Knowles 2017 went, who saw BLEU fall long before
     "inference.alpha": (0, inf),
     "inference.max_extra_length": (0, 2**17),
@@ -207,6 +210,8 @@ def check(config: dict[str, Any]) -> None:
             raise ValueError(f"{key}{missing[0]} is needed; leave it in.")
     if len(betas := config["training"]["betas"]) != 2 or not all(0 <= beta < 1 for beta in betas):
         raise ValueError(f"training.betas must be two numbers from 0 to below 1, got {betas}.")
+    if not isinstance(config.get("trainer"), Mapping):
+        raise ValueError(f"trainer must be a file of conf/trainer, got {config.get('trainer')}.")
     for group, needed in GROUPS.items():
         if missing := [name for name in needed if name not in (chosen := config.get(group, {}))]:
             there = ", ".join(chosen) or "none"
