@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "files": set(),
     "run_folder": {"files", "schema"},
     "schema": set(),
-    "arguments": set(),
+    "arguments": {"schema"},
     "aiayn": {"inference"},
     "run": {"schema"},  # and the task that the config names
 }

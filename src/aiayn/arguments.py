@@ -12,6 +12,10 @@ from pydoc import locate
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from omegaconf import DictConfig, OmegaConf
+
+from aiayn.schema import check_built, check_ranges
+
 WORDS = {
     int: "a whole number",
     float: "a number",
@@ -19,6 +23,18 @@ WORDS = {
     str: "a text",
     NoneType: "null",
 }
+
+
+def check_groups(cfg: DictConfig, *groups: str) -> None:
+    """Refuse what a task that is no run is given in these groups: ranges, what is built, and its arguments.
+
+    Raises:
+        ValueError: with the key and the value.
+    """
+    given = {group: OmegaConf.to_container(cfg[group], resolve=True) for group in groups if group in cfg}
+    check_ranges(given)
+    check_built(given)
+    check_arguments(given)
 
 
 def check_arguments(config: Any, key: str = "") -> None:

@@ -269,6 +269,20 @@ def path_of(cfg: Mapping[str, Any], key: str) -> Path:
     return Path(str(value))
 
 
+def output_of(cfg: Mapping[str, Any]) -> Path | None:
+    """The file that `output` names, which is to be written; None for null. Asked before the work that it is to keep.
+
+    Raises:
+        ValueError: if it is no name, a folder, or below a file.
+    """
+    if cfg["output"] is None:
+        return None
+    path = path_of(cfg, "output")
+    if path.is_dir() or any(above.exists() and not above.is_dir() for above in path.parents):
+        raise ValueError(f"output={path} cannot be a file: it is a folder, or below a file; give another name.")
+    return path
+
+
 def count_of(cfg: Mapping[str, Any], key: str, *, least: int = 1) -> int:
     """The whole number that a task's own key gives.
 

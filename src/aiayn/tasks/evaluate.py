@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
+from aiayn.arguments import check_groups
 from aiayn.data.corpus import Corpus
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.evaluation.metric import Metric, Score, sacre_bleu, ter_last
@@ -184,6 +185,7 @@ def show(folder: RunFolder, corpus: Corpus, *, samples: int = 4) -> None:
 
 def evaluate(cfg: DictConfig) -> None:
     """Decode `data.split` with `checkpoint`, print its scores, and write evaluation.json and the translations."""
+    check_groups(cfg, "metrics")
     metrics = instantiate(cfg.metrics)
     files = checkpoint_files(cfg.checkpoint)
     name = files[0].stem if len(files) == 1 else "ensemble"

@@ -64,8 +64,8 @@ def read_assumptions(config: Mapping[str, Any]) -> Assumptions:
     Raises:
         ValueError: if there is no such accelerator, or a value is out of range.
     """
-    name, known = config["accelerator"], config["accelerators"]
-    if name not in known:
+    name, known = config["accelerator"], config["accelerators"] or {}
+    if not isinstance(known.get(name), Mapping):
         raise ValueError(
             f"plan.accelerator={name} is not known; there are {', '.join(known)}, "
             f"or add one: '+plan.accelerators.{name}={{bfloat16: ..., float32: ..., memory: ...}}'."
@@ -77,7 +77,7 @@ def read_assumptions(config: Mapping[str, Any]) -> Assumptions:
             continue
         kind, words = (int, "whole number") if key == "plan.devices" else (int | float, "number")
         most = 1 if key == "plan.utilization" else math.inf
-        if isinstance(value, bool) or not isinstance(value, kind) or not 0 < value <= most:
+        if isinstance(value, bool) or not isinstance(value, kind) or not 0 < value <= most or value == math.inf:
             raise ValueError(f"{key} must be a {words} above 0{' and at most 1' if most == 1 else ''}, got {value}.")
     return Assumptions(name, **{key.split(".")[-1]: value for key, value in values.items()})
 
