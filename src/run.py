@@ -168,6 +168,7 @@ def main(cfg: DictConfig) -> None:
                 raise ValueError(f"{key} is empty; give a name, or leave the key out.")
         check_recipe()
         cfg.run_dir = HydraConfig.get().runtime.output_dir
+        schema.make_absolute(cfg)
         hydra.utils.get_method(cfg.task)(cfg)
         sys.stdout.flush()  # what cannot be written shows now, when it can still be said
     except BrokenPipeError:  # who reads has seen enough, as in `| head`
@@ -176,7 +177,7 @@ def main(cfg: DictConfig) -> None:
     except Exception as error:
         if HydraConfig.get().mode is RunMode.MULTIRUN:  # a launcher that calls this wants to know
             raise
-        if HydraConfig.get().output_subdir and isinstance(unwrapped(error)[0], FORESEEN):
+        if cfg.run_dir and HydraConfig.get().output_subdir and isinstance(unwrapped(error)[0], FORESEEN):
             remove_unbegun(Path(cfg.run_dir), Path(cfg.outputs).absolute())
         fail(error)
 
