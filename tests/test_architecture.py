@@ -44,6 +44,7 @@ MAY_IMPORT = {
     "identity": {"files"},
     "run_folder": {"files", "identity", "schema"},
     "schema": {"files", "identity"},
+    "arguments": {"schema"},
     "aiayn": {"inference", "files"},
     "run": {"schema"},  # and the task that the config names
 }

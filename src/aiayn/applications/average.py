@@ -235,4 +235,4 @@ def show(points: Sequence[CurvePoint]) -> None:
         against_first = [gain, f"{p.p_first:.3f}"] if p.k > 1 else ["", ""]
         against_best = "best" if p is best else f"{p.p_best:.3f}"
         table.add_row(str(p.k), str(p.steps[-1]), f"{p.bleu:.2f}", *against_first, against_best)
-    Console().print(table)
+    Console(markup=False).print(table)

@@ -122,7 +122,7 @@ def notes(figures: Mapping[str, np.ndarray]) -> list[str]:
 
 def show(figures: Mapping[str, np.ndarray], told: Sequence[str]) -> None:
     """Print the table."""
-    console, table = Console(), Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)  # 80 characters
+    console, table = Console(markup=False), Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)  # 80 characters
     for number, name in enumerate(COLUMNS):
         table.add_column(name, justify="right" if number else "left", no_wrap=True)
     last = figures["p"].shape[2]

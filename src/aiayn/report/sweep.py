@@ -141,7 +141,7 @@ def table(rows: Sequence[Progress], *, most: int | None = None) -> Table:
 
 def show(rows: Sequence[Progress]) -> None:
     """Print the table, and below it why rows failed, and what to do about those that are stale."""
-    console = Console()
+    console = Console(markup=False)
     console.print(table(rows))
     for row in rows:
         if row.state.startswith("failed"):

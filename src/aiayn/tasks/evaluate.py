@@ -148,7 +148,7 @@ def write_lines(path: Path, lines: Sequence[str]) -> None:
 
 def show(folder: RunFolder, corpus: Corpus, *, samples: int = 4) -> None:
     """Print what a finished run has come to: scores with signatures, a few translations, speed, and its folder."""
-    result, console = folder.result, Console()
+    result, console = folder.result, Console(markup=False)
     if not console.is_terminal:
         console.width = 200
     sets = {
@@ -171,9 +171,9 @@ def show(folder: RunFolder, corpus: Corpus, *, samples: int = 4) -> None:
     split = "test" if "test" in corpus.splits() else "dev"
     translations = (folder.path / "translations" / f"averaged.{split}.txt").read_text(encoding="utf-8").split("\n")
     for source, reference, translation in list(zip(*corpus.text(split), translations, strict=False))[:samples]:
-        console.print(f"\nsource       {source}", highlight=False, markup=False)
-        console.print(f"reference    {reference}", highlight=False, markup=False)
-        console.print(f"translation  {translation}", highlight=False, markup=False)
+        console.print(f"\nsource       {source}", highlight=False)
+        console.print(f"reference    {reference}", highlight=False)
+        console.print(f"translation  {translation}", highlight=False)
     console.print(
         f"\n{result['parameters']:,} parameters, {result['steps']:,} steps, {result['target_tokens']:,} target tokens "
         f"in {result['training_seconds']:.0f} s: {result['tokens_per_second']:,.0f} tokens/s, "
