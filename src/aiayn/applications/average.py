@@ -141,7 +141,7 @@ class DevSet:
     def of(cls, cfg: DictConfig, path: Path) -> "DevSet":
         """That of a run's checkpoint; the command line may set keys of `inference`, and name other data."""
         config = checkpoint.read_raw(path)["config"]
-        data = evaluated_data(cfg, config)
+        data = evaluated_data(cfg, config, path)
         data.split = "dev"
         inference = evaluated_inference(cfg, config)
         return cls(*split_text(data), inference, cfg.trainer.accelerator, chosen_bleu(cfg, data))

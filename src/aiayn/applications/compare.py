@@ -36,6 +36,7 @@ from aiayn.report.formats import markdown, markdown_table
 from aiayn.report.runs import Run
 from aiayn.report.table import MINUS, Column, Notes, cells
 from aiayn.schema import count_of, output_of, path_of
+from aiayn.stored_config import checked
 from aiayn.tasks.inputs import evaluated_data, split_text
 
 log = logging.getLogger(__name__)
@@ -125,7 +126,7 @@ def read_system(cfg: DictConfig, key: str) -> System:
             f"{key}={cfg[key]} has no translations {checkpoint}.{split} (there are: {there}); choose others with "
             f"{key}_checkpoint= and data.split=, or name a folder of task=evaluate checkpoint=... data.split={split}."
         )
-    data = evaluated_data(cfg, run.config)
+    data = evaluated_data(cfg, checked(run.config))
     corpus = instantiate(data.corpus, _convert_="all")
     sources, references = split_text(data)
     hypotheses = list(read_lines(file))

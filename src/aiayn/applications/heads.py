@@ -56,7 +56,7 @@ def heads(cfg: DictConfig) -> None:
     run = run_of(file)
     folder = chosen_folder(cfg.output, run / "heads" / f"{file.stem}.{cfg.data.split}")
     loaded = checkpoint.read(file)
-    data = evaluated_data(cfg, loaded.config)
+    data = evaluated_data(cfg, loaded.config, file)
     sources, references = (side[: cfg.sentences] for side in split_text(data))
     model = loaded.model(cfg.trainer.accelerator)
     attentions(model, "project", "heads", "output")  # what has none of these is refused before the long work

@@ -191,7 +191,7 @@ def evaluate(cfg: DictConfig) -> None:
     files = checkpoint_files(cfg.checkpoint)
     name = files[0].stem if len(files) == 1 else "ensemble"
     loaded, model = ensemble.load(files, accelerator=cfg.trainer.accelerator)
-    data = evaluated_data(cfg, loaded.config)
+    data = evaluated_data(cfg, loaded.config, files[0])
     sources, references = split_text(data)
     inference = evaluated_inference(cfg, loaded.config)
     result = evaluate_sentences(
