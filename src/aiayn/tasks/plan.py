@@ -16,7 +16,6 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.box import SIMPLE_HEAD
-from rich.markup import escape
 from rich.table import Table
 
 from aiayn.evaluation.estimate import GIB, Assumptions, Plan, chosen_precision, estimate
@@ -138,7 +137,7 @@ def show(plans: Sequence[Plan], totals: Mapping[str, Any], assumptions: Assumpti
             overflow="fold",
         )
     for row in plans:
-        table.add_row(*map(escape, (row.name, *(form(key, getattr(row, key)) for key in columns))))
+        table.add_row(row.name, *(form(key, getattr(row, key)) for key in columns))
     if len(plans) > 1:
         sums = {**totals, "refused": f"{totals['refused']} of {totals['rows']}"}
         name = f"all {totals['rows'] - totals['refused'] - totals['uncounted']}"
