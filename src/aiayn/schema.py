@@ -116,7 +116,8 @@ class PaperConfig:
     perplexity: float | None = None  # per word piece
     bleu: float | None = None
     parameters: float | None = None
-    flops: float | None = None  # of training
+    flops: float | None = None  # of training, as Table 2 has them: seconds x devices x a device's sustained rate
+    counted_flops: float | None = None  # of the same training, as ours are counted: of its matrix products
 
 
 def heads_divide(d_model: int, heads: int) -> int:

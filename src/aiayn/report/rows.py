@@ -138,6 +138,12 @@ class Row:
             return float(value)
         return run.score(*measured(run, self), name)
 
+    @property
+    def bleu_as_in_paper(self) -> Figure | None:
+        """BLEU counted as the paper's, which splits compounds; None unless all runs that have a BLEU have this one."""
+        counted, plain = self.figure("bleu_paper"), self.figure("bleu")
+        return counted if counted and plain and counted.runs == plain.runs else None
+
     def paper(self, name: str) -> float | None:
         """The paper's own figure."""
         value = (self.config.get("paper") or {}).get(name)

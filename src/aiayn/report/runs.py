@@ -21,7 +21,8 @@ from aiayn.stored_config import checked
 log = logging.getLogger(__name__)
 
 State = Literal["missing", "running", "stopped", "failed", "done", "of another checkpoint"]
-RESULT: dict[str, type] = {"status": str, "steps": int, "scores": dict, "command": list}  # where there are such keys
+# Where there are such keys.
+RESULT: dict[str, type] = {"status": str, "steps": int, "scores": dict, "command": list, "made_of": dict}
 CONSOLE = "console.log"  # beside a run's own log: all that its processes print, tracebacks too
 
 
@@ -122,6 +123,12 @@ class Run:
             splits = [name for name in scores[checkpoint] if name != "step"]
             split = splits[0] if len(splits) == 1 else split
         return checkpoint, split
+
+    @property
+    def averaged_steps(self) -> list[int]:
+        """The optimizer steps whose weights the averaged checkpoint has; empty where the run does not say."""
+        steps = self.result.get("averaged_steps")
+        return steps if isinstance(steps, list) and all(isinstance(step, int) for step in steps) else []
 
     def signature(self, checkpoint: str, split: str, name: str) -> str:
         """How a figure was counted; empty when the run does not say."""
