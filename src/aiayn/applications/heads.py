@@ -169,7 +169,8 @@ def log_to_wandb(
         picture: A PNG file.
     """
     here: Any = OmegaConf.to_container(cfg, resolve=True)
-    theirs = config["logger"].get("wandb", {})
+    theirs = config["logger"].get("wandb")
+    theirs = theirs if isinstance(theirs, Mapping) else {}
     place = {key: theirs.get(key) for key in ("entity", "project", "name", "group")}
     # Text alone: a stranger's file may have chosen it, and what is in settings may be called.
     settings = here["logger"]["wandb"] | {key: value for key, value in place.items() if isinstance(value, str)}
