@@ -143,6 +143,7 @@ def main(cfg: DictConfig) -> None:
         if not cfg.run_dir:
             raise ValueError("run_dir is empty; name a folder, or leave the key out.")
         cfg.run_dir = HydraConfig.get().runtime.output_dir
+        schema.check_languages(cfg)
         hydra.utils.get_method(cfg.task)(cfg)
         sys.stdout.flush()  # what cannot be written shows now, when it can still be said
     except BrokenPipeError:  # who reads has seen enough, as in `| head`

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from itertools import accumulate
-from math import inf
+from math import inf, nextafter
 from pathlib import Path
 from typing import Any
 
@@ -99,12 +99,16 @@ class TrainingConfig:
 
 @dataclass
 class InferenceConfig:
-    """Section 6.1."""
+    """Section 6.1; with a temperature samples take the place of the search."""
 
     beam: int = MISSING
     alpha: float = MISSING
     max_extra_length: int = MISSING
     tokens_per_batch: int = MISSING
+    temperature: float | None = None  # null: search with the beam
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 1
 
 
 @dataclass
@@ -150,6 +154,10 @@ RANGES: dict[str, tuple[float, float]] = {
     "inference.alpha": (0, inf),
     "inference.max_extra_length": (0, inf),
     "inference.tokens_per_batch": (1, inf),
+    "inference.temperature": (0, inf),
+    "inference.top_k": (1, inf),
+    "inference.top_p": (0, nextafter(1, 2)),
+    "inference.seed": (0, inf),
 }
 
 
@@ -182,7 +190,24 @@ def check_ranges(config: Mapping[str, Any]) -> None:
             continue
         if not isinstance(value, int | float) or not least <= value < too_much:
             below = "" if too_much == inf else f" and below {too_much}"
+            if too_much != inf and too_much % 1:  # just more than a value that is allowed
+                below = f" and at most {int(too_much)}"
             raise ValueError(f"{key} must be at least {least}{below}, got {value}.")
+
+
+def check_languages(cfg: Any) -> None:
+    """Refuse the truth value that YAML 1.1 makes of an unquoted `no`, Norwegian's code; a typed key holds its name.
+
+    Raises:
+        ValueError: with the key, and what to write.
+    """
+    for key in ("data.source_language", "data.target_language", "language"):
+        value = OmegaConf.select(cfg, key)
+        if isinstance(value, bool) or value in ("True", "False"):
+            raise ValueError(
+                f"{key} must be an ISO code, as in de, got {value}, which YAML makes of a plain no or on; "
+                f"quote it in the file, {key.rpartition('.')[2]}: 'no', or give {key}=no on the command line."
+            )
 
 
 def path_of(cfg: Mapping[str, Any], key: str) -> Path:

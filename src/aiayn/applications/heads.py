@@ -23,7 +23,7 @@ from aiayn.files import write_text
 from aiayn.inference import checkpoint
 from aiayn.inference.translation import translator
 from aiayn.report.formats import markdown_table
-from aiayn.tasks.inputs import chosen_bleu, chosen_folder, evaluated_data, run_of, split_text
+from aiayn.tasks.inputs import chosen_bleu, chosen_folder, described, evaluated_data, run_of, split_text
 from aiayn.training.tracking import loggers
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ def heads(cfg: DictConfig) -> None:
     score, lost = losses(model, searcher, sources, references, bleu_of=chosen_bleu(cfg, data))
     figures |= lost
 
-    what = f"{data.name} {data.split}, {len(sources):,} sentences, beam {cfg.inference.beam}: {score}"
+    what = f"{data.name} {data.split}, {len(sources):,} sentences, {described(cfg.inference)}: {score}"
     told = [what, *notes(figures)]
     of_this = {
         "checkpoint": str(file),
