@@ -13,6 +13,7 @@ a draw, one in about a million, the token is another.)
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -134,7 +135,7 @@ def _sample(
         limit: Greatest length of a target, with EOS, `(batch,)`.
         kept: Cuts a distribution.
     """
-    state = model.start(source)
+    state: Any = model.start(source)
     rows = torch.arange(len(source), device=source.device)  # that still go on
     token = torch.full_like(rows, BOS)
     tokens = torch.full_like(draws, EOS, dtype=torch.long)  # (batch, length)
