@@ -185,7 +185,7 @@ def translator(
     temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
-    seed: int = 1,
+    seed: int | None = None,
     max_source_length: int | None = None,
 ) -> Translator:
     """A `Translator` with a model, on whatever device it is; beam to seed are `inference`.
@@ -208,7 +208,7 @@ def translator(
     elif isinstance(model, Exported):
         raise ValueError("samples are drawn with backend=torch; with CTranslate2 give inference=beam or greedy.")
     else:
-        settings |= {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+        settings |= {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": 1 if seed is None else seed}
         sampling.check(**{key: settings[key] for key in ("temperature", "top_k", "top_p", "seed")}, n_best=1)
         search = partial(sampling.decode, model, **settings, tokens_per_batch=tokens_per_batch)
     limits = [max_source_length, None if model.longest is None else model.longest - 1]  # EOS is added
