@@ -239,7 +239,10 @@ def translator(
 def load(*paths: str | Path, backend: str | None = None, accelerator: str = "auto", **inference: Any) -> Translator:
     """What `aiayn.load` calls; its arguments and errors are said there."""
     loaded, model = open_with(backend, [Path(path) for path in paths], accelerator=accelerator)
-    return translator(model, loaded.tokenizer, **{**loaded.config["inference"], **inference})
+    search = {**loaded.config["inference"], **inference}
+    if missing := [name for name in ("beam", "alpha", "max_extra_length", "tokens_per_batch") if name not in search]:
+        raise ValueError(f"the checkpoint's config has no inference.{missing[0]}; give {missing[0]}=... to load.")
+    return translator(model, loaded.tokenizer, **search)
 
 
 def open_with(

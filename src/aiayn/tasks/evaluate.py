@@ -13,6 +13,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from rich.table import Table
 
+from aiayn.arguments import check_groups
 from aiayn.data.corpus import Corpus
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.evaluation.metric import Metric, Score, sacre_bleu, ter_last
@@ -168,9 +169,9 @@ def show(folder: RunFolder, corpus: Corpus, *, samples: int = 4) -> None:
     split = "test" if "test" in corpus.splits() else "dev"
     translations = (folder.path / "translations" / f"averaged.{split}.txt").read_text(encoding="utf-8").split("\n")
     for source, reference, translation in list(zip(*corpus.text(split), translations, strict=False))[:samples]:
-        console.print(f"\nsource       {source}", highlight=False, markup=False)
-        console.print(f"reference    {reference}", highlight=False, markup=False)
-        console.print(f"translation  {translation}", highlight=False, markup=False)
+        console.print(f"\nsource       {source}", highlight=False)
+        console.print(f"reference    {reference}", highlight=False)
+        console.print(f"translation  {translation}", highlight=False)
     console.print(
         f"\n{result['parameters']:,} parameters, {result['steps']:,} steps, {result['target_tokens']:,} target tokens "
         f"in {result['training_seconds']:.0f} s: {result['tokens_per_second']:,.0f} tokens/s, "
@@ -183,6 +184,7 @@ def show(folder: RunFolder, corpus: Corpus, *, samples: int = 4) -> None:
 
 def evaluate(cfg: DictConfig) -> None:
     """Decode `data.split` with `checkpoint`, print its scores, and write evaluation.json and the translations."""
+    check_groups(cfg, "metrics")
     metrics = instantiate(cfg.metrics)
     files = checkpoint_files(cfg.checkpoint)
     name = files[0].stem if len(files) == 1 else "ensemble"
