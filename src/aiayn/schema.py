@@ -271,18 +271,11 @@ def within(config: Mapping[str, Any], key: str) -> Any:
 
 
 def check_languages(cfg: Any) -> None:
-    """Refuse the truth value that YAML 1.1 makes of an unquoted `no`, Norwegian's code; a typed key holds its name.
-
-    Raises:
-        ValueError: with the key, and what to write.
-    """
+    """Refuse with a ValueError the truth value that YAML 1.1 makes of a plain `no`, which is Norwegian's code."""
     for key in ("data.source_language", "data.target_language", "language"):
-        value = OmegaConf.select(cfg, key)
-        if isinstance(value, bool) or value in ("True", "False"):
-            raise ValueError(
-                f"{key} must be an ISO code, as in de, got {value}, which YAML makes of a plain no or on; "
-                f"quote it in the file, {key.rpartition('.')[2]}: 'no', or give {key}=no on the command line."
-            )
+        if (value := OmegaConf.select(cfg, key)) in (True, False, "True", "False"):  # a typed key holds its name
+            quoted = f"quote it in the file, {key.rpartition('.')[2]}: 'no', or give {key}=no on the command line."
+            raise ValueError(f"{key} must be an ISO code, as in de, got {value}, YAML's plain no or on; {quoted}")
 
 
 def path_of(cfg: Mapping[str, Any], key: str) -> Path:
