@@ -168,6 +168,7 @@ def main(cfg: DictConfig) -> None:
                 raise ValueError(f"{key} is empty; give a name, or leave the key out.")
         check_recipe()
         cfg.run_dir = HydraConfig.get().runtime.output_dir
+        schema.check_languages(cfg)
         schema.make_absolute(cfg)
         hydra.utils.get_method(cfg.task)(cfg)
         sys.stdout.flush()  # what cannot be written shows now, when it can still be said

@@ -114,12 +114,16 @@ class TrainingConfig:
 
 @dataclass
 class InferenceConfig:
-    """Section 6.1."""
+    """Section 6.1; with a temperature samples take the place of the search."""
 
     beam: int = MISSING
     alpha: float = MISSING
     max_extra_length: int = MISSING
     tokens_per_batch: int = MISSING
+    temperature: float | None = None  # null: search with the beam
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
 
 
 @dataclass
@@ -194,6 +198,10 @@ RANGES: dict[str, tuple[float, float]] = {
     "inference.alpha": (0, inf),
     "inference.max_extra_length": (0, 2**17),
     "inference.tokens_per_batch": (1, MOST),
+    "inference.temperature": (0, inf),
+    "inference.top_k": (1, MOST),
+    "inference.top_p": (0, ABOVE_1),
+    "inference.seed": (0, 2**32),
 }
 # What is built from a config: these, and each item of these groups.
 BUILT = ("data.corpus", "data.cleaning", "model.attention", "model.position", "model.feed_forward", "model.norm")
@@ -261,6 +269,14 @@ def within(config: Mapping[str, Any], key: str) -> Any:
     for name in key.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
+
+
+def check_languages(cfg: Any) -> None:
+    """Refuse with a ValueError the truth value that YAML 1.1 makes of a plain `no`, which is Norwegian's code."""
+    for key in ("data.source_language", "data.target_language", "language"):
+        if (value := OmegaConf.select(cfg, key)) in (True, False, "True", "False"):  # a typed key holds its name
+            quoted = f"quote it in the file, {key.rpartition('.')[2]}: 'no', or give {key}=no on the command line."
+            raise ValueError(f"{key} must be an ISO code, as in de, got {value}, YAML's plain no or on; {quoted}")
 
 
 def path_of(cfg: Mapping[str, Any], key: str) -> Path:

@@ -36,7 +36,7 @@ from aiayn.report.runs import Run
 from aiayn.report.table import MINUS, Column, Notes, cells
 from aiayn.schema import count_of, output_of, path_of
 from aiayn.stored_config import checked
-from aiayn.tasks.inputs import evaluated_data, split_text
+from aiayn.tasks.inputs import described, evaluated_data, split_text
 from aiayn.terminal import Terminal
 
 log = logging.getLogger(__name__)
@@ -137,8 +137,7 @@ def read_system(cfg: DictConfig, key: str) -> System:
             "translated, as in data=text data.test.source=..., or run task=evaluate again."
         )
     searched = run.config.get("inference") or {}
-    known = [f"{key} {searched[key]}" for key in ("beam", "alpha") if key in searched]
-    name = ", ".join([str(run.folder), f"checkpoint {checkpoint}", *known])
+    name = ", ".join(filter(None, [str(run.folder), f"checkpoint {checkpoint}", described(searched)]))
     return System(name, data, corpus, sources, references, hypotheses, signature)
 
 

@@ -23,7 +23,7 @@ from aiayn.inference import checkpoint
 from aiayn.inference.translation import translator
 from aiayn.report.formats import markdown_table
 from aiayn.schema import check_ranges, path_of
-from aiayn.tasks.inputs import chosen_bleu, chosen_folder, evaluated_data, run_of, split_text
+from aiayn.tasks.inputs import chosen_bleu, chosen_folder, described, evaluated_data, run_of, split_text
 from aiayn.terminal import Terminal, visible
 from aiayn.training.tracking import loggers
 
@@ -66,7 +66,7 @@ def heads(cfg: DictConfig) -> None:
     score, lost = losses(model, searcher, sources, references, bleu_of=chosen_bleu(cfg, data))
     figures |= lost
 
-    what = f"{data.name} {data.split}, {len(sources):,} sentences, beam {cfg.inference.beam}: {score}"
+    what = f"{data.name} {data.split}, {len(sources):,} sentences, {described(cfg.inference)}: {score}"
     told = [what, *notes(figures)]
     of_this = {
         "checkpoint": str(file),

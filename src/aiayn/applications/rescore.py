@@ -21,6 +21,9 @@ WINDOW = 2048  # pairs in memory at once
 def rescore(cfg: DictConfig) -> None:
     """Write a JSON line for each pair of `source` and `target`: `log_probability`, `score` and `tokens`.
 
+    A target is cut by the tokenizer, in one of the ways in which the text can be cut. An entry of an n-best list may
+    have been found in another one; then its probability here is not that of the list.
+
     Raises:
         ValueError: if the files are not of one length, or one cannot be read.
     """

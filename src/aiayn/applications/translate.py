@@ -41,7 +41,7 @@ def translate(cfg: DictConfig) -> None:
     output_file = output_of(cfg)
     loaded, model = open_with(cfg.backend, checkpoint_files(cfg.checkpoint), accelerator=cfg.trainer.accelerator)
     inference = evaluated_inference(cfg, loaded.config)
-    if n_best > inference["beam"]:
+    if inference["temperature"] is None and n_best > inference["beam"]:
         raise ValueError(f"n_best must be at most inference.beam={inference['beam']}, got {n_best}; widen the beam.")
     longest = longest or loaded.config["data"]["cleaning"]["max_length"]  # which may be None, too: never
     searcher = translator(model, loaded.tokenizer, **inference, max_source_length=longest)

@@ -27,7 +27,7 @@ from aiayn.inference.translation import translator
 from aiayn.model.transformer import Transformer
 from aiayn.report.runs import absolute
 from aiayn.run_folder import RunFolder
-from aiayn.tasks.inputs import checkpoint_files, evaluated_data, evaluated_inference, split_text
+from aiayn.tasks.inputs import checkpoint_files, described, evaluated_data, evaluated_inference, split_text
 from aiayn.terminal import Terminal, visible
 
 log = logging.getLogger(__name__)
@@ -214,7 +214,7 @@ def evaluate(cfg: DictConfig) -> None:
         "scores": {name: {"step": loaded.step, data.split: result.as_dict()}},
     }
     write_text(folder / "evaluation.json", json.dumps(content, indent=2) + "\n")
-    searched = f"beam {inference['beam']}, alpha {inference['alpha']}"
+    searched = described(inference)
     log.info("checkpoint %s, step %d, %s", absolute(cfg.checkpoint), loaded.step, searched)
     for score in result.scores.values():
         print(visible(f"{data.name} {data.split} {score}"))

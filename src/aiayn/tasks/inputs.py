@@ -102,6 +102,15 @@ def evaluated_inference(cfg: DictConfig, stored: Mapping[str, Any]) -> dict[str,
     return found
 
 
+def described(inference: Mapping[str, Any]) -> str:
+    """How translations come about, in words: `beam 4, alpha 0.6`, or the settings of the sampling."""
+    if inference.get("temperature") is None:
+        keys: tuple[str, ...] = ("beam", "alpha")
+    else:
+        keys = ("temperature", "top_k", "top_p", "seed")
+    return ", ".join(f"{key} {inference[key]}" for key in keys if inference.get(key) is not None)
+
+
 def chosen_bleu(cfg: DictConfig, data: Mapping[str, Any]) -> Callable[[list[str], list[list[str]]], Score]:
     """`metrics.bleu`, in the language that the data are translated into.
 
