@@ -28,6 +28,7 @@ from aiayn.run_folder import RunFolder
 from aiayn.schema import check
 from aiayn.tasks.evaluate import evaluate_splits, show
 from aiayn.tasks.prepare import prepare_corpus
+from aiayn.training.initialization import initialize
 from aiayn.training.module import TranslationModule
 from aiayn.training.tracking import loggers
 from aiayn.training.trainer import build_trainer, quiet_lightning
@@ -68,6 +69,7 @@ def train(cfg: DictConfig) -> float | None:
     trainer = build_trainer(config)
     log.info("run folder: %s", folder.path)
     try:
+        folder.check_kept()
         folder.check_text()
         with loggers(config.get("logger", {}), folder.path, config) as trainer.loggers:
             corpus = prepare_corpus(cfg)
@@ -129,6 +131,11 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
             f"model.position.max_length={model.longest} is smaller than the longest sentence, {longest} tokens; "
             f"raise it, or shorten the text (data.cleaning.max_length for train)."
         )
+    if training["initialize"] and not resume:
+        initialized = initialize(model, corpus.tokenizer, Path(training["initialize"]))
+        log.info("begins with the weights of %s, step %d", initialized["file"], initialized["step"])
+        if trainer.is_global_zero:
+            folder.write(initialized=initialized)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     log.info(
         "%s: %s parameters, %s pairs, %d x %d micro-batches a step, %s%s",
