@@ -374,8 +374,13 @@ def _from_root(value: Any) -> Any:
 
 
 @cache
-def run_folder(path: str | None, now: str) -> str:
-    """The folder of a single run. One that is named by the time is made here, so that it is this process's alone."""
+def run_folder(path: str | None, now: str, subdir: str | None) -> str:
+    """The folder of a single run. One that is named by the time is made here, so that it is this process's alone.
+
+    A task that is no run, where Hydra keeps no copy of the config in a `subdir`, has none.
+    """
+    if subdir is None:
+        return "."
     place = absolute(str(path or "."))
     if place.name == now:
         with suppress(OSError):  # Hydra makes it too, and says why it cannot
