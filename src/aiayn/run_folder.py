@@ -7,6 +7,7 @@ Here is what every run's folder answers: is it done, where to resume, does the c
 import fcntl
 import hashlib
 import json
+import re
 import subprocess
 import sys
 import time
@@ -25,7 +26,10 @@ FREE = {  # ... without what may change when it goes on
     *NO_EFFECT,
     "data.split",
     "training.max_steps",
+    "training.max_epochs",
 }
+# Callbacks that never end a run, and the average that no run goes on without.
+ENDLESS = ("speed", "quality", "averaging", "best", "ema")
 
 
 class RunFolder:
@@ -88,13 +92,25 @@ class RunFolder:
 
     @property
     def done(self) -> bool:
-        """Whether the run has reached its number of steps and was evaluated."""
-        return self.result.get("status") == "done" and self.result["steps"] >= self.config["training"]["max_steps"]
+        """Whether the run has reached its steps, or was stopped by what would stop it again, and was evaluated."""
+        if self.result.get("status") != "done":
+            return False
+        enough = self.result["steps"] >= self.config["training"]["max_steps"]
+        return enough or self.stays_stopped(self.result.get("stopped"), self.result["config"])
+
+    def stays_stopped(self, stopped: str | None, config: dict[str, Any]) -> bool:
+        """Whether what has stopped the run before `training.max_steps`, if anything has, is set as it was.
+
+        Args:
+            stopped: What it was, if anything.
+            config: Of the run then.
+        """
+        return bool(stopped) and limits(config) == limits(self.config)
 
     @property
     def latest(self) -> Path | None:
         """The checkpoint to resume from."""
-        return max(self.checkpoints.glob("step_*.ckpt"), default=None)
+        return max(step_checkpoints(self.checkpoints).items(), default=(0, None))[1]
 
     def write(self, **values: Any) -> None:
         """Add values to result.json; it is replaced as a whole, so that a reader never sees half of it."""
@@ -137,6 +153,25 @@ class RunFolder:
             git_commit=git_commit(),
             versions={package: version(package) for package in PACKAGES},
         )
+
+
+def step_file(step: int) -> str:
+    """The name of a run's checkpoint, by the optimizer steps behind it."""
+    return f"step_{step:07d}.ckpt"
+
+
+def step_checkpoints(folder: Path) -> dict[int, Path]:
+    """A run's checkpoints by step, the earliest first. Files of other names, copies for one, are not the run's."""
+    steps = (int(path.stem[5:]) for path in folder.glob("step_*.ckpt") if re.fullmatch("step_[0-9]+", path.stem))
+    paths = {step: folder / step_file(step) for step in sorted(steps)}
+    return {step: path for step, path in paths.items() if path.is_file()}
+
+
+def limits(config: dict[str, Any]) -> dict[str, Any]:
+    """What may end a run before `training.max_steps`: passes over the corpus, time, callbacks beyond every run's."""
+    callbacks = {name: value for name, value in config.get("callbacks", {}).items() if name not in ENDLESS}
+    epochs, time_limit = config["training"].get("max_epochs"), config.get("trainer", {}).get("max_time")
+    return {"max_epochs": epochs, "max_time": time_limit, "callbacks": callbacks}
 
 
 def wait_for_lock(file: IO[str]) -> None:
