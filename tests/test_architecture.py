@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "inference": {"model", "data.tokenizer", "progress", "files"},
     "training": {"model", "data", "inference", "evaluation"},
     "report": {"evaluation", "schema", "files"},
-    "callbacks": {*STAGES, "progress"},
+    "callbacks": {*STAGES, "progress", "run_folder"},  # which files of a folder are the run's
     "hydra_plugins": {"report", "schema"},
     "tasks": {*STAGES, "report", "callbacks", "progress", "files", "run_folder", "schema"},
     "analysis": {"model", "data.tokenizer", "inference", "evaluation", "progress", "files"},

@@ -85,13 +85,15 @@ class TrainingConfig:
     """Section 5."""
 
     max_steps: int = MISSING
+    max_epochs: int | None = None
     warmup_steps: int = MISSING
     learning_rate_scale: float = MISSING
     betas: list[float] = MISSING
     eps: float = MISSING
+    gradient_clip_norm: float | None = None
     label_smoothing: float = MISSING
-    checkpoint_minutes: float | None = None
     checkpoint_steps: int | None = None
+    checkpoint_minutes: float | None = None
     keep_checkpoints: int = MISSING
     validate_steps: int = MISSING
     log_steps: int = MISSING
@@ -137,11 +139,13 @@ RANGES: dict[str, tuple[float, float]] = {
     "data.loader_workers": (0, inf),
     "model.dropout": (0, 1),
     "training.max_steps": (1, inf),
+    "training.max_epochs": (1, inf),
     "training.warmup_steps": (1, inf),
     "training.learning_rate_scale": (0, inf),
     "training.eps": (0, inf),
+    "training.gradient_clip_norm": (0, inf),
     "training.checkpoint_minutes": (0, inf),
-    "training.checkpoint_steps": (0, inf),
+    "training.checkpoint_steps": (1, inf),
     "training.label_smoothing": (0, 1),
     "training.validate_steps": (1, inf),
     "training.log_steps": (1, inf),

@@ -13,7 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from lightning.pytorch import Callback, Trainer, seed_everything
 from lightning.pytorch.utilities import rank_zero_only
-from lightning.pytorch.utilities.exceptions import SIGTERMException
+from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn.callbacks.speed import TrainingSpeed
@@ -22,7 +22,7 @@ from aiayn.data.datamodule import ParallelDataModule
 from aiayn.evaluation.cost import Sizes, accumulation_steps, training_flops
 from aiayn.evaluation.metric import Metric
 from aiayn.inference import checkpoint
-from aiayn.run_folder import RunFolder
+from aiayn.run_folder import RunFolder, step_checkpoints
 from aiayn.schema import check
 from aiayn.tasks.evaluate import evaluate_splits, show
 from aiayn.tasks.prepare import prepare_corpus
@@ -49,7 +49,8 @@ def train(cfg: DictConfig) -> float | None:
     if rank_zero_only.rank == 0:  # type: ignore[attr-defined]
         folder.lock()
     if folder.done:
-        log.info("%s is done: %d steps; nothing to do.", folder.path, folder.result["steps"])
+        stopped = f" ({folder.result['stopped']})" if folder.result.get("stopped") else ""
+        log.info("%s is done: %d steps%s; nothing to do.", folder.path, folder.result["steps"], stopped)
         return dev_bleu(folder)
     log.info("run folder: %s", folder.path)
     try:
@@ -90,8 +91,10 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
     topology = {"world_size": trainer.world_size, "accumulation": trainer.accumulate_grad_batches}
     resume = folder.latest
     if resume:
-        saved = checkpoint.read_raw(resume)  # a damaged file is refused before anything is built
+        saved = read_newest(resume)  # a damaged file is refused before anything is built
         folder.check_resumable(saved["config"], saved["global_step"], topology)
+        if folder.stays_stopped(saved.get("stopped"), saved["config"]):
+            trainer.limit_train_batches = 0  # it was killed behind its end: what it has learned is loaded, no more
     if trainer.is_global_zero:
         kind = trainer.strategy.root_device
         folder.start(**topology, device=torch.cuda.get_device_name(kind) if kind.type == "cuda" else kind.type)
@@ -134,6 +137,8 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
             raise
         log.info("stopped at step %d; go on with run_dir='%s'", trainer.global_step, folder.path)
         raise SystemExit(128 + number) from None  # Lightning leaves with 0, as if the run were complete, or with 1
+    except MisconfigurationException as error:
+        raise ValueError(f"training: {' '.join(str(error).split())}") from error
     except torch.OutOfMemoryError as error:
         raise ValueError(
             f"the device's memory does not hold a micro-batch of data.tokens_per_device={data['tokens_per_device']}; "
@@ -142,7 +147,30 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
     finally:
         signal.signal(signal.SIGTERM, ends)
     if trainer.is_global_zero:
-        folder.write(**training_cost(trainer, corpus, config), parameters=parameters)
+        folder.write(**training_cost(trainer, corpus, config), **ending(folder), parameters=parameters)
+
+
+def read_newest(path: Path) -> dict[str, Any]:
+    """The checkpoint that a run resumes from.
+
+    Raises:
+        ValueError: if it cannot be read; it says what remains without it.
+    """
+    try:
+        return checkpoint.read_raw(path)
+    except ValueError as error:
+        older = [earlier.name for earlier in step_checkpoints(path.parent).values() if earlier != path]
+        remains = f"resumes from {older[-1]}" if older else "starts anew"
+        raise ValueError(f"{error} Delete it, and the same command {remains}.") from error
+
+
+def ending(folder: RunFolder) -> dict[str, Any]:
+    """What has ended a run before `training.max_steps`, if anything has, and which steps were averaged."""
+    assert folder.latest is not None
+    averaged = checkpoint.read_raw(folder.checkpoints / "averaged.ckpt")["averaged_steps"]
+    asked = folder.config["training"]["keep_checkpoints"]
+    stopped = checkpoint.read_raw(folder.latest).get("stopped")
+    return {"stopped": stopped, "averaged_steps": averaged, "averaged_asked": asked}
 
 
 def training_cost(trainer: Trainer, corpus: Corpus, config: dict[str, Any]) -> dict[str, Any]:
