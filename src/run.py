@@ -1,15 +1,21 @@
 """Compose the config and call the task that it names: `python src/run.py model=base data=wmt14_ende`.
 
 Imports hydra and omegaconf only: `--help`, `--cfg job` and a mistyped key answer before torch could have been loaded.
+Whatever goes wrong ends here, in one line on standard error and the exit code 1.
 """
 
+import logging
 import os
 import re
+import shutil
 import signal
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from difflib import get_close_matches
+from errno import ENOSPC
 from pathlib import Path
+from typing import NoReturn
 
 sys.path.insert(0, str(Path(__file__).parent))  # also when the project is not installed
 
@@ -25,14 +31,27 @@ from aiayn import schema
 
 # What the user wants to see; kept apart, because below and in every job that is started from here Hydra has to raise.
 TRACEBACK = os.environ.setdefault("AIAYN_TRACEBACK", os.environ.get("HYDRA_FULL_ERROR", "0")) == "1"
+FORESEEN = (ValueError, OSError, YAMLError, HydraException, OmegaConfBaseException)  # what is refused is one of these
+FULL_KEY = re.compile(r"full_key: (\S+)$")  # the last words of what Hydra says of an object that it cannot build
+
+
+def unwrapped(error: BaseException) -> tuple[BaseException, str | None]:
+    """What Hydra and OmegaConf wrapped, and the key at which it happened, where they name one."""
+    key = None
+    while isinstance(error, HydraException | OmegaConfBaseException) and error.__cause__ is not None:
+        if isinstance(error, OmegaConfBaseException):
+            key = key or error.full_key
+        elif found := FULL_KEY.search(str(error)):
+            key = key or found[1]
+        error = error.__cause__
+    return error, key
 
 
 def explain(error: BaseException) -> str:
-    """One line for an error that the user can mend: what Hydra wrapped, with a suggestion for a mistyped name."""
+    """One line for an error, with the key where it is known, and a suggestion for a mistyped name."""
     if isinstance(error, OverrideParseException):
         return f"{error.override!r} cannot be read as key=value; quote a value with = , or a space: \"key='value'\"."
-    while isinstance(error, HydraException | OmegaConfBaseException) and error.__cause__ is not None:
-        error = error.__cause__
+    error, key = unwrapped(error)
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
         # Hydra names no options where the missing one is an item of a list.
@@ -46,19 +65,78 @@ def explain(error: BaseException) -> str:
         reason = str(error).split("\n")[0].removeprefix("ValueError raised while resolving interpolation: ")
         return f"{error.full_key}: {reason}"
     text = " ".join(str(error).split())
+    if isinstance(error, OSError) and error.errno == ENOSPC and not error.filename:  # files have their names
+        return f"{text}: standard output"
     if inside := re.match(r"In '(.+?)': \w+ raised while composing config: (.+?) full_key: (\S+)", text):
         return f"{inside[1]}.yaml: {inside[3]}: {inside[2]}"
-    return text
+    if isinstance(error, FORESEEN):
+        return text
+    if isinstance(error, MemoryError) or "can't allocate memory" in text or "out of memory" in text:
+        return f"not enough memory: {text or 'the machine has no more'}"
+    return f"{f'{key}: ' if key else ''}unexpected {type(error).__name__}: {text}"
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
     """The known name that was meant, or all of them."""
     known = list(known)
-    near = get_close_matches(name, known, n=1)
+    near = get_close_matches(name, known, n=1, cutoff=0.7)
     return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}."
 
 
-@hydra.main(version_base="1.3", config_path="../conf", config_name="config")
+def fail(error: Exception) -> NoReturn:
+    """Leave with one line on standard error; the traceback of what nobody foresaw goes into the run's log.
+
+    Raises:
+        Exception: the error itself, where its traceback is asked for.
+    """
+    if TRACEBACK:
+        raise error
+    line = explain(error)
+    if not isinstance(unwrapped(error)[0], FORESEEN):
+        line = f"{line}; {keep_traceback(error)}"
+    print("error:", "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in line), file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:  # a full disk: Python would try again, and complain
+        drop_output()
+    sys.exit(1)
+
+
+def keep_traceback(error: Exception) -> str:
+    """Write the traceback into the run's log, where the task has one, and say where it is."""
+    for log in logging.getLogger().handlers:
+        with suppress(OSError):
+            if isinstance(log, logging.FileHandler):
+                about = (type(error), error, error.__traceback__)
+                log.handle(logging.LogRecord(__name__, logging.ERROR, __file__, 0, "what ended the run:", (), about))
+                return f"the traceback is in {log.baseFilename}"
+    return "AIAYN_TRACEBACK=1 shows where it comes from"
+
+
+def drop_output() -> None:
+    """Let nothing more be written to standard output."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def remove_unbegun(folder: Path, outputs: Path) -> None:
+    """Remove the folder of a run that was refused before it began: only Hydra has written into it."""
+    if {file.name for file in folder.iterdir()} == {".hydra"}:
+        shutil.rmtree(folder)
+        for above in folder.parents:
+            if not above.is_relative_to(outputs) or any(above.iterdir()):
+                break
+            above.rmdir()
+
+
+def open_streams() -> None:
+    """Open the standard streams that the shell has closed, on nothing; what is opened next would get their numbers."""
+    for number, (name, mode) in enumerate({"stdin": "r", "stdout": "w", "stderr": "w"}.items()):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            setattr(sys, name, os.fdopen(number, mode))
+
+
+@hydra.main(version_base="1.3", config_path=str(schema.PROJECT / "conf"), config_name="config")
 def main(cfg: DictConfig) -> None:
     """Run the task, with the folder that Hydra made as the run's folder."""
     try:
@@ -66,26 +144,32 @@ def main(cfg: DictConfig) -> None:
             raise ValueError("run_dir is empty; name a folder, or leave the key out.")
         cfg.run_dir = HydraConfig.get().runtime.output_dir
         hydra.utils.get_method(cfg.task)(cfg)
+        sys.stdout.flush()  # what cannot be written shows now, when it can still be said
     except BrokenPipeError:  # who reads has seen enough, as in `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         sys.exit(128 + signal.SIGPIPE)
-    except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
-        if TRACEBACK or HydraConfig.get().mode is RunMode.MULTIRUN:  # a launcher that calls this wants to know
+    except Exception as error:
+        if HydraConfig.get().mode is RunMode.MULTIRUN:  # a launcher that calls this wants to know
             raise
-        sys.exit(f"error: {explain(error)}")
+        if HydraConfig.get().output_subdir and isinstance(unwrapped(error)[0], FORESEEN):
+            remove_unbegun(Path(cfg.run_dir), Path(cfg.outputs).absolute())
+        fail(error)
+
+
+def run() -> None:
+    """Obey the command line; what goes wrong ends in one line on standard error and the exit code 1."""
+    schema.register()
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, so that one place turns errors into a line
+    logging.raiseExceptions = False  # what the log cannot keep, on a full disk, is no reason for more words
+    try:
+        main()
+    except Exception as error:
+        fail(error)
     except KeyboardInterrupt:
         sys.exit(130)
 
 
 if __name__ == "__main__":
+    open_streams()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what is half-written is removed
-    schema.register()
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, so that one place turns errors into a line
-    try:
-        main()
-    except (ValueError, OSError, YAMLError, HydraException, OmegaConfBaseException) as error:
-        if TRACEBACK:
-            raise
-        sys.exit(f"error: {explain(error)}")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run()

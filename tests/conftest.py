@@ -1,5 +1,6 @@
 """Command lines and small runs that several tests share."""
 
+import logging
 import os
 import shutil
 import subprocess
@@ -164,6 +165,31 @@ def aiayn(outputs: Path) -> CommandLine:
         return text
 
     return run
+
+
+@pytest.fixture
+def in_process(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[CommandLine]:
+    """Run `python src/run.py` in this process, which has torch already; the result is that of a process."""
+    for name in ("AIAYN_TRACEBACK", "HYDRA_FULL_ERROR"):  # as they were, afterwards
+        monkeypatch.setenv(name, "0")
+    monkeypatch.setattr(logging, "raiseExceptions", logging.raiseExceptions)
+    import run
+
+    handlers, level = logging.getLogger().handlers[:], logging.getLogger().level
+
+    def command_line(*arguments: str) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", [str(ROOT / "src" / "run.py"), *arguments])
+        capsys.readouterr()
+        try:
+            run.run()
+            code: Any = 0
+        except SystemExit as end:
+            code = end.code
+        return subprocess.CompletedProcess(sys.argv, code, *capsys.readouterr())
+
+    yield command_line
+    logging.getLogger().handlers[:] = handlers
+    logging.getLogger().setLevel(level)
 
 
 @pytest.fixture

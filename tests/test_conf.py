@@ -178,14 +178,6 @@ def test_a_mistake_is_one_clear_line(arguments: list[str], words: list[str], tmp
     assert all(word in lines[-1] for word in words), lines[-1]
 
 
-def test_a_traceback_is_there_for_who_wants_it(tmp_path: Path) -> None:
-    import os
-
-    done = run("model.heads=3", f"outputs={tmp_path}", env={**os.environ, "HYDRA_FULL_ERROR": "1"})
-    assert done.returncode == 1
-    assert "Traceback" in done.stderr
-
-
 def test_help_begins_with_what_this_is_and_has_groups_and_keys() -> None:
     done = run("--help")
     assert done.stdout.startswith("Experiments with the Transformer")

@@ -117,7 +117,13 @@ def test_the_latest_checkpoint_is_the_one_with_the_most_steps(tmp_path: Path) ->
     folder = RunFolder(tmp_path, config())
     assert folder.latest is None
     folder.checkpoints.mkdir()
-    others = ("best.ckpt", ".step_0000011.ckpt.123", "step_backup.ckpt", "step_12.ckpt", "step_0000013.ckpt.bak")
+    others = (
+        "best.ckpt",
+        ".step_0000011.ckpt.host.123.partial",
+        "step_backup.ckpt",
+        "step_12.ckpt",
+        "step_0000013.ckpt.bak",
+    )
     for name in ("step_0000002.ckpt", "step_0000010.ckpt", *others):
         (folder.checkpoints / name).touch()
     assert folder.latest == folder.checkpoints / "step_0000010.ckpt"

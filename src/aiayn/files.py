@@ -1,9 +1,15 @@
-"""Files are whole, or they are not there."""
+"""Files are whole, or they are not there.
+
+What is to be at a path is written under a temporary name beside it, `.NAME.HOST.PID.partial`, which says whose it is: a
+command that is killed leaves it behind, and the next one that writes there removes it.
+"""
 
 import os
+import re
 import shutil
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -52,8 +58,7 @@ def replacing(path: Path) -> Iterator[Path]:
         yield path
         return
     path = path.resolve()  # a link stays a link
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = _beside(path)
     try:
         yield temporary
         temporary.replace(path)
@@ -71,11 +76,51 @@ def whole_folder(path: Path) -> Iterator[Path]:
     path = path.resolve()
     if path.exists():
         raise ValueError(f"{path} exists, and a folder is never overwritten; name another output, or remove it.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = _beside(path)
     try:
         temporary.mkdir()
         yield temporary
         temporary.rename(path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def remove_leftovers(folder: Path, *, of_every_host: bool = False) -> None:
+    """Remove the files and folders that killed commands left half-written in a folder.
+
+    Args:
+        folder: Where to look; not in folders below it.
+        of_every_host: Whether no other process writes here, so that everything half-written was left. Else only what
+            is of this host and of a process that has ended; the processes of other hosts cannot be seen from here.
+    """
+    for left in folder.glob(".*.partial"):
+        owner = re.fullmatch(r"\..+\.([^.]+)\.(\d{1,9})\.partial", left.name)
+        if owner and (of_every_host or (owner[1] == _host() and not _is_running(int(owner[2])))):
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                with suppress(OSError):  # gone, or not ours to remove; what follows says it if it matters
+                    left.unlink()
+
+
+def _beside(path: Path) -> Path:
+    """A name for what is to be at a path, with nothing there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(path.parent)
+    temporary = path.with_name(f".{path.name}.{_host()}.{os.getpid()}.partial")
+    shutil.rmtree(temporary, ignore_errors=True)  # of a process that had this one's number, as in containers
+    return temporary
+
+
+def _host() -> str:
+    return socket.gethostname().replace(".", "-") or "localhost"
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
 
-from aiayn.files import write_text
+from aiayn.files import remove_leftovers, write_text
 from aiayn.schema import NO_EFFECT, PROJECT
 
 PACKAGES = ("torch", "lightning", "hydra-core", "sentencepiece", "sacrebleu")
@@ -140,9 +140,8 @@ class RunFolder:
             )
 
     def start(self, **values: Any) -> None:
-        """Record what is run, on what; remove what a killed process left half-written."""
-        for temporary in self.checkpoints.glob(".*.ckpt.*"):
-            temporary.unlink()
+        """Record what is run, on what; remove what a killed process left half-written, the lock being ours."""
+        remove_leftovers(self.checkpoints, of_every_host=True)
         self.result.pop("error", None)
         self.write(
             **values,

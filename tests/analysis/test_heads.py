@@ -90,7 +90,7 @@ def test_heads_that_cannot_be_masked_are_refused(build, missing):
     model = build()
     delattr(model.decoder.layers[1].cross_attention, missing)
     with pytest.raises(ValueError, match=f"MultiHeadAttention does not show its heads: it has no `{missing}`"):
-        losses(model, None, ["a"], ["b"])
+        losses(model, None, ["a"], ["b"], bleu_of=sacre_bleu)
 
 
 def test_without_a_source_word_there_is_nothing_to_measure(build):
@@ -154,7 +154,7 @@ def test_what_is_lost_without_a_head(model, tokenizer, texts):
     searcher = translator(model, tokenizer, **search)
     # References that the whole model translates without a mistake, so that there is something to lose.
     references = searcher.translate(texts)
-    full, found = losses(model, searcher, texts, references)
+    full, found = losses(model, searcher, texts, references, bleu_of=sacre_bleu)
     assert full.value == pytest.approx(100)
     shapes = {name: values.shape for name, values in found.items()}
     assert shapes == dict.fromkeys(("bleu_lost", "p", "p_holm"), (3, 2, 2))

@@ -145,6 +145,7 @@ def test_the_curve_decodes_the_averages_of_the_last_and_reads_each_file_once(
     assert "dev, beam 2: nrefs:1" in capsys.readouterr().out
 
 
+SIGNATURE = "case:mixed|tok:13a"
 REFERENCES = [
     f"the {a} saw a {b} in the {c} ." for a in ("dog", "cat") for b in ("boy", "girl") for c in ("sea", "sun")
 ]
@@ -153,7 +154,7 @@ SYSTEMS = [[line.replace(old, new) for line in REFERENCES] for old, new in (("do
 
 def test_the_points_have_the_bleu_and_the_tests_of_their_systems() -> None:
     figures = [BLEU().corpus_score(system, [REFERENCES]).score for system in SYSTEMS]
-    counts = [statistics(system, REFERENCES) for system in SYSTEMS]
+    counts = [statistics(system, REFERENCES, SIGNATURE) for system in SYSTEMS]
     points = lab.curve_points([7, 5, 3], figures, counts)
     resampled = significance.bleu(significance.resampled_sums(counts))
     for point, figure, drawn in zip(points, figures, resampled, strict=True):

@@ -1,6 +1,8 @@
 """task=compare on folders as runs and evaluations leave them."""
 
 import json
+import os
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -55,6 +57,7 @@ def write(tmp_path: Path) -> Callable[..., Path]:
         references: list[str] = REFERENCES,
         result: str = "result.json",
         data: dict[str, Any] | None = None,
+        tokenize: str = "13a",
         **changed: Any,
     ) -> Path:
         folder = tmp_path / name
@@ -73,8 +76,10 @@ def write(tmp_path: Path) -> Callable[..., Path]:
         for key, lines in translations.items():
             checkpoint, split = key.split(".")
             (folder / "translations" / f"{key}.txt").write_text("".join(f"{line}\n" for line in lines))
-            value = BLEU().corpus_score(lines, [references]).score
-            scores[checkpoint] = {"step": 7, split: {"bleu": {"value": value}}}
+            metric = BLEU(tokenize=tokenize)
+            value = metric.corpus_score(lines, [references]).score
+            bleu = {"value": value, "signature": str(metric.get_signature())}
+            scores[checkpoint] = {"step": 7, split: {"bleu": bleu}}
         config = {"data": {"name": "small", "corpus": corpus, **(data or {})}}
         content = {"status": "done", "config": config, "scores": scores, **changed}
         (folder / result).write_text(json.dumps(content))
@@ -87,6 +92,14 @@ def table(text: str, title: str) -> list[list[str]]:
     """Cells of the lines of a table of a Markdown file, without its head."""
     lines = text.partition(f"## {title}\n\n")[2].partition("\n\n")[0].splitlines()
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
+
+
+def test_what_is_compared_is_kept_also_when_it_cannot_be_printed(said, write, tmp_path: Path, monkeypatch) -> None:
+    a, b = write("a", {"averaged.test": ONE}), write("b", {"averaged.test": OTHER})
+    monkeypatch.setattr(sys.stdout, "write", lambda text: os.write(os.open("/dev/full", os.O_WRONLY), b"."))
+    with pytest.raises(OSError, match="No space left"):
+        said(f"a={a}", f"b={b}", f"output={tmp_path}/both.md")
+    assert "## Scores" in (tmp_path / "both.md").read_text()
 
 
 def test_two_runs_are_compared_on_the_terminal_and_in_markdown(said, write, tmp_path: Path) -> None:
@@ -116,6 +129,24 @@ def test_two_runs_are_compared_on_the_terminal_and_in_markdown(said, write, tmp_
     words = {line[0]: line[1:4] for line in table(text, "Words of the references that the translations have, %")}
     assert words["6 to 20"] == ["2", "50.00", "100.00"]  # die: both have the first one, only b the second
     assert sum(int(line[0]) for line in words.values()) == 18
+
+
+def test_bleu_is_counted_as_in_the_folders(said, write, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    chinese = ["\u4ed6\u4e70\u4e86\u4e09\u672c\u65b0\u4e66"] * 5
+    one, other = (["\u4ed6\u4e70\u4e86\u4e24\u672c\u65b0\u4e66", *chinese[i:]] for i in (1, 2))
+    other = [other[0], *other]
+    options: Any = {"references": chinese, "data": {"target_language": "zh"}}
+    a, b = (
+        write(name, {"averaged.test": lines}, tokenize="zh", **options) for name, lines in (("a", one), ("b", other))
+    )
+    said(f"a={a}", f"b={b}", f"output={tmp_path}/both.md")
+    scores = {line[0]: line[1:] for line in table((tmp_path / "both.md").read_text(), "Scores")}
+    expected = [BLEU(tokenize="zh").corpus_score(system, [chinese]).score for system in (one, other)]
+    assert scores["BLEU"][:2] == [f"{value:.2f}" for value in expected]
+    assert "tok:zh" in scores["BLEU"][-1]
+    assert "asian:yes" in scores["TER"][-1]
+    said(f"a={a}", f"b={write('c', {'averaged.test': other}, **options)}")
+    assert "BLEU was counted as nrefs:1|case:mixed|eff:no|tok:zh" in caplog.text
 
 
 def test_identical_systems_are_tied_with_a_p_value_of_one(said, write, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Scoring files from the command line."""
 
 import gzip
+import io
 import json
 import signal
 import subprocess
@@ -41,7 +42,8 @@ def test_every_metric_is_a_line_with_its_signature(
     content = json.loads((tmp_path / "new" / "scores.json").read_text())
     assert (content["sentences"], content["language"]) == (3, "en")
     assert (content["hypotheses"], content["references"]) == (str(files["hypotheses"]), [str(files["references"])])
-    assert list(content["scores"]) == list(composed().metrics)
+    assert sorted(content["scores"]) == sorted(composed().metrics)
+    assert list(content["scores"])[-1] == "ter"
     found = content["scores"].values()
     assert lines == [f"{one['name']} {one['value']:.2f} ({one['signature']})" for one in found]
     assert len(set(lines)) == len(lines) == 7
@@ -95,14 +97,67 @@ def test_a_metric_that_lacks_something_says_so_before_the_others_have_worked(
     monkeypatch.setattr("aiayn.evaluation.metric.ter", slow)
     with pytest.raises(ValueError, match="language is not set"):
         scored(files, "metrics=[ter,bleu_paper]", references=str(files["references"]))
-    assert seen == [1]
+    assert seen == []
 
 
-def test_text_that_a_metric_refuses_has_no_scores(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_that_a_metric_refuses_writes_no_scores(files: Files, tmp_path: Path) -> None:
     files["hypotheses"].write_text(HYPOTHESES.replace("well-known", "well @-@ known"))
     with pytest.raises(ValueError, match="line 2 of the hypotheses is split already"):
-        scored(files, "language=en", references=str(files["references"]))
-    assert not capsys.readouterr().out
+        scored(files, "language=en", f"output={tmp_path}/new.json", references=str(files["references"]))
+    assert not (tmp_path / "new.json").exists()
+
+
+def test_no_score_waits_for_ter(files: Files, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shown = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", shown)
+    monkeypatch.setattr(shown, "flush", lambda: flushed.append(shown.getvalue()))
+    flushed: list[str] = []
+
+    def endless(hypotheses: list[str], references: list[list[str]], *, language: str | None) -> Score:
+        assert [line.split()[0] for line in flushed[-1].splitlines()] == ["BLEU", "chrF2"]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("aiayn.evaluation.metric.ter", endless)
+    with pytest.raises(KeyboardInterrupt):
+        scored(files, "metrics=[ter,bleu,chrf]", references=str(files["references"]))
+
+
+def test_chinese_is_scored_by_what_can_cut_it(
+    files: Files, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    files["hypotheses"].write_text("\u4ed6\u6628\u5929\u4e70\u4e86\u4e24\u672c\u65b0\u4e66\n")
+    files["references"].write_text("\u4ed6\u6628\u5929\u4e70\u4e86\u4e09\u672c\u65b0\u4e66\n")
+    scored(files, "language=zh", references=str(files["references"]))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["BLEU", "lower-cased", "chrF2", "TER"]
+    assert not [line for line in lines if " 0.00 " in line]
+    left_out = [record.getMessage().split(":")[0] for record in caplog.records]
+    assert left_out == [f"bleu_{name} is left out" for name in ("tokenized_lowercase", "tokenized", "paper")]
+    with pytest.raises(ValueError, match="Moses does not cut language=zh"):
+        scored(files, "language=zh", "metrics=bleu_paper", references=str(files["references"]))
+    with pytest.raises(ValueError, match=r"none of metrics=\[bleu_paper,bleu_tokenized\] can score language=zh"):
+        scored(files, "language=zh", "metrics=[bleu_paper,bleu_tokenized]", references=str(files["references"]))
+
+
+@pytest.mark.parametrize(
+    ("marked", "words"),
+    [
+        ("\u2581the \u2581c at", "SentencePiece's pieces"),
+        ("the c@@ at", "pieces of BPE"),
+        ("the c@@", "pieces of BPE"),
+        ("the c ##at", "pieces of WordPiece"),
+        ("a &quot;cat&#39;s", "text escaped for HTML"),
+        ("mail me@@home & ## 3 < 5", ""),
+    ],
+)
+def test_text_that_is_not_plain_is_warned_of(
+    files: Files, caplog: pytest.LogCaptureFixture, marked: str, words: str
+) -> None:
+    files["hypotheses"].write_text(HYPOTHESES.replace("the cat", marked))
+    scored(files, "metrics=chrf", references=str(files["references"]))
+    said = [record.getMessage() for record in caplog.records]
+    expected = [f"{files['hypotheses']}: 1 of 3 lines look like {words}, and"] if words else []
+    assert [line.partition(" scores are")[0] for line in said] == expected
 
 
 def test_the_command_leaves_nothing_and_explains_a_mistake(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.significance import PairedTest
-from test_significance import corpus
+from test_significance import SIGNATURE, corpus
 
 from aiayn.evaluation import significance
 from aiayn.evaluation.comparison import (
@@ -29,7 +29,7 @@ def few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_scores_and_p_values_are_sacrebleus() -> None:
     references, good, bad = corpus()
-    found = differences(good, bad, references)
+    found = differences(good, bad, references, signature=SIGNATURE, language="en")
     assert [difference.name for difference in found] == ["BLEU", "chrF2", "TER"]
     for difference, metric in zip(found, (BLEU(), CHRF(), TER()), strict=True):
         assert difference.scores == tuple(metric.corpus_score(system, [references]).score for system in (good, bad))
@@ -42,8 +42,8 @@ def test_scores_and_p_values_are_sacrebleus() -> None:
 
 def test_p_values_of_bleu_are_those_that_our_own_counts_give() -> None:
     references, good, bad = corpus()
-    bleu = differences(good, bad, references)[0]
-    one, other = (significance.statistics(system, references) for system in (good, bad))
+    bleu = differences(good, bad, references, signature=SIGNATURE, language="en")[0]
+    one, other = (significance.statistics(system, references, SIGNATURE) for system in (good, bad))
     apart = float(significance.bleu(one.sum(0)) - significance.bleu(other.sum(0)))
     resampled = significance.bleu(significance.resampled_sums([one, other]))
     distances = np.abs(resampled[0] - resampled[1])
@@ -55,7 +55,7 @@ def test_p_values_of_bleu_are_those_that_our_own_counts_give() -> None:
 
 def test_a_system_does_not_differ_from_itself() -> None:
     references, good, _ = corpus()
-    for difference in differences(good, good, references):
+    for difference in differences(good, good, references, signature=SIGNATURE, language="en"):
         assert difference.scores[0] == difference.scores[1]
         assert difference.bootstrap == difference.randomisation == 1
 
@@ -63,7 +63,7 @@ def test_a_system_does_not_differ_from_itself() -> None:
 def test_where_nothing_that_a_score_counts_differs_its_p_value_is_one() -> None:
     references, good, _ = corpus()
     shouting = [line.upper() for line in good]  # TER does not look at case
-    bleu, _, ter = differences(good, shouting, references)
+    bleu, _, ter = differences(good, shouting, references, signature=SIGNATURE, language="en")
     assert (bleu.bootstrap, bleu.randomisation) == (1 / 1001, 1 / (TRIALS + 1))
     assert (ter.bootstrap, ter.randomisation) == (1, 1)
 
@@ -86,7 +86,7 @@ def test_only_gains_are_shown_the_largest_first() -> None:
 def test_bleu_of_a_length_is_that_of_its_sentences() -> None:
     references, good, bad = corpus()
     sources = ["one, two, three-four five."] * 17 + ["a b c d e f"] * 13 + ["w " * 61] * 31
-    found = bleu_by_length(sources, references, [good, bad])
+    found = bleu_by_length(sources, references, [good, bad], signature=SIGNATURE)
     assert [(bucket.name, bucket.size) for bucket in found] == [("0 to 5", 17), ("6 to 10", 13), ("more than 60", 31)]
     expected = [BLEU().corpus_score(system[17:30], [references[17:30]]).score for system in (good, bad)]
     assert found[1].figures == pytest.approx(expected, abs=1e-9)

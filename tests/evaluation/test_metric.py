@@ -10,7 +10,19 @@ from pathlib import Path
 import pytest
 import sacrebleu
 
-from aiayn.evaluation.metric import Score, chrf, moses, paper_bleu, sacre_bleu, split_hyphens, ter, tokenized_bleu
+from aiayn.evaluation.metric import (
+    LanguageError,
+    Score,
+    _warn_of_unspaced_text,
+    chrf,
+    moses,
+    paper_bleu,
+    sacre_bleu,
+    split_hyphens,
+    ter,
+    ter_last,
+    tokenized_bleu,
+)
 
 BLEU_DATA = Path(__file__).parents[2].parent / "shared" / "data" / "bleu"
 
@@ -193,3 +205,93 @@ def test_what_is_no_text_is_refused(metric, hypotheses, references, words):
 def test_a_score_cannot_be_changed():
     with pytest.raises(FrozenInstanceError):
         Score("BLEU", 28.4, "").value = 41.8
+
+
+# Without spaces, as Chinese is written; three sentences, and what a system made of them: a word or two are others.
+CHINESE = [
+    "\u4eca\u5929\u5929\u6c14\u5f88\u597d\uff0c\u6211\u4eec\u53bb\u516c\u56ed\u6563\u6b65\u3002",
+    "\u4ed6\u6628\u5929\u4e70\u4e86\u4e09\u672c\u65b0\u4e66\u548c\u4e00\u652f\u7b14\u3002",
+    "\u8001\u5e08\u8ba9\u5b66\u751f\u4eec\u660e\u5929\u65e9\u70b9\u5230\u5b66\u6821\u3002",
+]
+TRANSLATED = [line.replace("\u6563\u6b65", "\u8d70\u8d70").replace("\u4e00", "\u4e24") for line in CHINESE]
+
+
+def test_bleu_of_chinese_is_that_of_sacrebleus_own_tokenizer():
+    expected = sacrebleu.corpus_bleu(TRANSLATED, [CHINESE], tokenize="zh").score
+    assert expected > 80
+    for language in ("zh", "zh-Hans", "zho_Hans", "cmn", "ZH"):
+        score = sacre_bleu(TRANSLATED, [CHINESE], language=language)
+        assert score.value == pytest.approx(expected)
+        assert "|tok:zh|" in score.signature
+
+
+@pytest.mark.parametrize(
+    ("language", "tokenizer", "line"),
+    [
+        ("ja", "ja-mecab", "\u732b\u304c\u597d\u304d\u3067\u3059"),
+        ("kor", "ko-mecab", "\uace0\uc591\uc774\ub97c \uc88b\uc544\ud569\ub2c8\ub2e4 \ub098\ub294"),
+        ("jav", "13a", "kucing iku turu ing klasa"),
+        (None, "13a", "the cat sat on the mat"),
+    ],
+)
+def test_a_language_has_the_tokenizer_that_sacrebleu_has_for_it(language, tokenizer, line):
+    score = sacre_bleu([line], [[line]], language=language)
+    assert score.value == pytest.approx(100)
+    assert f"|tok:{tokenizer}" in score.signature
+
+
+def test_a_tokenizer_can_be_chosen_and_an_unknown_one_is_refused():
+    chosen = sacre_bleu(TRANSLATED, [CHINESE], language="zh", tokenize="char")
+    assert chosen.value == pytest.approx(sacrebleu.corpus_bleu(TRANSLATED, [CHINESE], tokenize="char").score)
+    assert "|tok:char|" in chosen.signature
+    with pytest.raises(ValueError, match=r"metrics.bleu.tokenize must be one of .*none, zh, 13a, intl.*, got 'moses'"):
+        sacre_bleu(["a"], [["a"]], tokenize="moses")
+
+
+def test_a_missing_package_is_named_in_a_line(monkeypatch):
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
+    with pytest.raises(ValueError, match=r"tokenize=ja-mecab needs mecab-python3 and ipadic") as error:
+        sacre_bleu(["a"], [["a"]], language="ja")
+    assert "\n" not in str(error.value)
+
+
+def test_text_without_spaces_in_an_unknown_language_is_warned_of(caplog):
+    _warn_of_unspaced_text.cache_clear()
+    sacre_bleu(TRANSLATED, [CHINESE], language="zh")
+    sacre_bleu(["a b"], [["a b"]])
+    assert not caplog.records
+    for _ in range(2):
+        assert sacre_bleu(TRANSLATED, [CHINESE]).value == 0
+    assert [record.getMessage()[:54] for record in caplog.records] == [
+        "BLEU is counted by rule 13a (the language is not known"
+    ]
+
+
+def test_a_word_of_chinese_is_a_character_for_ter():
+    # Sentences are one word each for tercom; three of 45 characters are others.
+    assert ter(TRANSLATED, [CHINESE]).value == pytest.approx(200 / 3)
+    score = ter(TRANSLATED, [CHINESE], language="zh")
+    assert score.value == pytest.approx(100 * 3 / 45, abs=1)
+    assert "asian:yes" in score.signature
+
+
+@pytest.mark.parametrize("metric", [tokenized_bleu, paper_bleu])
+@pytest.mark.parametrize("language", ["zh", "ja", "kor"])
+def test_moses_refuses_languages_that_it_does_not_cut(metric, language):
+    with pytest.raises(LanguageError, match=f"Moses does not cut language={language} into words"):
+        metric(["a"], [["a"]], language=language)
+
+
+def test_ter_is_sacrebleus_to_the_last_digit():
+    first = ["a cat sat on a mat", "", "the dog ran", "b a c d e f g", ""]
+    references = [
+        ["on a mat a cat sat", "a", "the dog ran off", "a b c d e g f", ""],
+        ["a cat", "b c", "", "g f e", ""],
+    ]
+    for sets in (references, references[:1], [[""] * 5]):
+        assert ter(first, sets).value == sacrebleu.corpus_ter(first, sets).score
+    assert ter([""], [[""]]).value == 0
+
+
+def test_ter_is_counted_last_whatever_the_order():
+    assert list(ter_last({"ter": ter, "bleu": sacre_bleu, "chrf": chrf})) == ["bleu", "chrf", "ter"]

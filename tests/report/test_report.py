@@ -28,7 +28,8 @@ def test_a_folder_of_runs_gives_a_report(aiayn: CommandLine, tmp_path: Path) -> 
     assert all(str(tmp_path / "report" / name) in said for name in FILES)
     assert "table3_a_h1" in said
     assert "Single-head attention is worse" in said
-    assert "(one seed: the spread of training is not in it)" in said
+    assert "only on these sentences: " in said
+    assert "a verdict needs two seeds of both rows" in said
     assert "32 against eight" not in said  # a row that is not here
 
 
@@ -66,6 +67,6 @@ def test_a_sweep_is_reported_with_its_own_overrides(aiayn: CommandLine, outputs:
         ("2", "done", "1"),
     ]
     assert all(float(line["bleu"]) >= 0 and float(line["perplexity"]) > 1 for line in lines)
-    assert 0 < float(lines[1]["bleu_p"]) <= 1
+    assert 0 < float(lines[1]["bleu_p_sentences"]) <= 1
     assert "command: python src/run.py -m model.layers=1 " in said
     assert "nrefs:1|case:mixed" in said

@@ -6,7 +6,7 @@ zeros while the model translates, and nothing is trained again. All figures are 
 kinds in the order of `weights.KINDS`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from aiayn.analysis.weights import KINDS, attentions, weights
-from aiayn.evaluation.metric import Score, sacre_bleu
+from aiayn.evaluation.metric import Score
 from aiayn.evaluation.significance import bleu, holm, p_value, resampled_sums, statistics
 from aiayn.inference.scoring import batches
 from aiayn.inference.translation import Translator
@@ -118,7 +118,12 @@ def masked(attention: MultiHeadAttention, head: int) -> Iterator[None]:
 
 
 def losses(
-    model: Transformer, translator: Translator, sources: Sequence[str], references: Sequence[str]
+    model: Transformer,
+    translator: Translator,
+    sources: Sequence[str],
+    references: Sequence[str],
+    *,
+    bleu_of: Callable[[list[str], list[list[str]]], Score],
 ) -> tuple[Score, dict[str, np.ndarray]]:
     """BLEU of the model, and what is lost when one head is masked.
 
@@ -127,6 +132,7 @@ def losses(
         translator: Translates with this very model.
         sources: Plain text.
         references: As many.
+        bleu_of: BLEU of hypotheses and sets of references.
 
     Returns:
         The model's own score, and of every head `bleu_lost`, which is negative where BLEU rises; `p`, the chance of
@@ -139,7 +145,8 @@ def losses(
 
     def scored() -> tuple[Score, np.ndarray]:
         hypotheses = translator.translate(sources)
-        return sacre_bleu(hypotheses, [list(references)]), statistics(hypotheses, references)
+        score = bleu_of(hypotheses, [list(references)])
+        return score, statistics(hypotheses, references, score.signature)
 
     modules = [module for layers in attentions(model, "heads", "output").values() for module in layers]
     places = [(attention, head) for attention in modules for head in range(attention.heads)]

@@ -8,7 +8,7 @@ import csv
 import io
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from aiayn.evaluation import significance
-from aiayn.evaluation.metric import Score, sacre_bleu
+from aiayn.evaluation.metric import Score
 from aiayn.evaluation.significance import Interval, difference, p_value, resampled_sums, statistics
 from aiayn.files import write_text
 from aiayn.inference import averaging, checkpoint
@@ -27,7 +27,7 @@ from aiayn.inference.translation import translator
 from aiayn.report.plots import OURS, Line, Panel, Plot, draw
 from aiayn.run_folder import step_checkpoints
 from aiayn.schema import path_of
-from aiayn.tasks.inputs import evaluated_data, evaluated_inference, split_text
+from aiayn.tasks.inputs import chosen_bleu, evaluated_data, evaluated_inference, split_text
 
 log = logging.getLogger(__name__)
 
@@ -131,12 +131,13 @@ def chosen_steps(cfg: DictConfig, way: str, kept: Mapping[int, Path]) -> list[in
 
 @dataclass(frozen=True)
 class DevSet:
-    """A run's dev set, and how it is decoded."""
+    """A run's dev set, how it is decoded, and how it is scored."""
 
     sources: list[str]
     references: list[str]
     inference: dict[str, Any]
     accelerator: str
+    bleu: Callable[[list[str], list[list[str]]], Score]
 
     @classmethod
     def of(cls, cfg: DictConfig, path: Path) -> "DevSet":
@@ -144,14 +145,16 @@ class DevSet:
         config = checkpoint.read_raw(path)["config"]
         data = evaluated_data(cfg, config)
         data.split = "dev"
-        return cls(*split_text(data), evaluated_inference(cfg, config), cfg.trainer.accelerator)
+        inference = evaluated_inference(cfg, config)
+        return cls(*split_text(data), inference, cfg.trainer.accelerator, chosen_bleu(cfg, data))
 
     def score(self, mean: averaging.Average) -> tuple[Score, np.ndarray]:
         """BLEU of the mean's translations, and each sentence's counts, as `significance.statistics` has them."""
         loaded = checkpoint.unpacked(mean.content(), mean.paths[0])
         searcher = translator(loaded.model(self.accelerator), loaded.tokenizer, **self.inference)
         hypotheses = searcher.translate(self.sources, name=f"dev, {len(mean.paths)} averaged", silent=False)
-        return sacre_bleu(hypotheses, [self.references]), statistics(hypotheses, self.references)
+        score = self.bleu(hypotheses, [self.references])
+        return score, statistics(hypotheses, self.references, score.signature)
 
 
 def curve(cfg: DictConfig, paths: Sequence[Path], output: Path) -> None:

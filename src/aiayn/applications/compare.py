@@ -29,7 +29,7 @@ from aiayn.evaluation.comparison import (
     words,
     words_by_frequency,
 )
-from aiayn.evaluation.metric import sacre_bleu
+from aiayn.evaluation.metric import counted_like
 from aiayn.files import write_text
 from aiayn.report.formats import markdown, markdown_table
 from aiayn.report.rows import leaves
@@ -59,6 +59,7 @@ class System:
         sources: Of the split.
         references: As many.
         hypotheses: Its translations, as many.
+        signature: How its BLEU was counted.
     """
 
     name: str
@@ -67,6 +68,7 @@ class System:
     sources: list[str]
     references: list[str]
     hypotheses: list[str]
+    signature: str
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,8 @@ def compare(cfg: DictConfig) -> None:
         raise ValueError(f"a and b are both {one.name}; name another folder, or give b_checkpoint=last.")
     if (one.sources, one.references) != (other.sources, other.references):
         raise ValueError(f"a and b translate different sentences: {differing(one, other)}; compare on one test set.")
+    if one.signature != other.signature:
+        log.warning("BLEU was counted as %s in a and as %s in b; here as in a", one.signature, other.signature)
     on = f"{cfg.data.split} of {one.data.name}, {len(one.sources)} sentences"
     head = [("a", one.name), ("b", other.name), ("on", on)]
     log.info("comparing %d translations", len(one.sources))
@@ -101,9 +105,9 @@ def compare(cfg: DictConfig) -> None:
         by_length(one, other),
         by_frequency(one, other, most=most),
     ]
-    show(head, sections)
     if output:
         write_text(output, to_markdown(head, sections))
+    show(head, sections)
 
 
 def read_system(cfg: DictConfig, key: str) -> System:
@@ -125,7 +129,8 @@ def read_system(cfg: DictConfig, key: str) -> System:
     corpus = instantiate(data.corpus, _convert_="all")
     sources, references = split_text(data)
     hypotheses = list(read_lines(file))
-    if problem := misfit(hypotheses, references, run.score(checkpoint, split, "bleu")):
+    signature = run.signature(checkpoint, split, "bleu")
+    if problem := misfit(hypotheses, references, run.score(checkpoint, split, "bleu"), signature):
         raise ValueError(
             f"{file} does not translate {split} of {data.name} as it is now: {problem}; name the data that were "
             "translated, as in data=text data.test.source=..., or run task=evaluate again."
@@ -133,7 +138,7 @@ def read_system(cfg: DictConfig, key: str) -> System:
     searched = run.config.get("inference") or {}
     known = [f"{key} {searched[key]}" for key in ("beam", "alpha") if key in searched]
     name = ", ".join([str(run.folder), f"checkpoint {checkpoint}", *known])
-    return System(name, data, corpus, sources, references, hypotheses)
+    return System(name, data, corpus, sources, references, hypotheses, signature)
 
 
 def finished(cfg: DictConfig, key: str) -> tuple[Run, str]:
@@ -161,11 +166,11 @@ def finished(cfg: DictConfig, key: str) -> tuple[Run, str]:
     return run, checkpoint
 
 
-def misfit(hypotheses: list[str], references: list[str], scored: float | None) -> str:
+def misfit(hypotheses: list[str], references: list[str], scored: float | None, signature: str) -> str:
     """Why these cannot be the references that gave the score, as with another test set; empty if they can."""
     if len(hypotheses) != len(references):
         return f"{len(hypotheses)} translations for {len(references)} sentences"
-    value = sacre_bleu(hypotheses, [references]).value
+    value = counted_like(signature).corpus_score(hypotheses, [references]).score
     if scored is None or abs(value - scored) < 0.01:
         return ""
     return f"BLEU is {value:.2f} with it, and {scored:.2f} in the folder's result"
@@ -185,7 +190,13 @@ def differing(one: System, other: System) -> str:
 
 def scores(one: System, other: System) -> Section:
     """Scores of the whole split, with p-values."""
-    found = differences(one.hypotheses, other.hypotheses, one.references)
+    found = differences(
+        one.hypotheses,
+        other.hypotheses,
+        one.references,
+        signature=one.signature,
+        language=one.data.get("target_language"),
+    )
     columns = [
         Column("score", [difference.name for difference in found], of_text=True),
         *figures([difference.scores for difference in found]),
@@ -230,7 +241,7 @@ def example(
 
 def by_length(one: System, other: System) -> Section:
     """BLEU on short and on long sources."""
-    found = bleu_by_length(one.sources, one.references, [one.hypotheses, other.hypotheses])
+    found = bleu_by_length(one.sources, one.references, [one.hypotheses, other.hypotheses], signature=one.signature)
     return Section("BLEU by the source's length", buckets("words", "sentences", found))
 
 

@@ -23,7 +23,7 @@ from aiayn.files import write_text
 from aiayn.inference import checkpoint
 from aiayn.inference.translation import translator
 from aiayn.report.formats import markdown_table
-from aiayn.tasks.inputs import chosen_folder, evaluated_data, run_of, split_text
+from aiayn.tasks.inputs import chosen_bleu, chosen_folder, evaluated_data, run_of, split_text
 from aiayn.training.tracking import loggers
 
 log = logging.getLogger(__name__)
@@ -61,12 +61,11 @@ def heads(cfg: DictConfig) -> None:
     encoded = map(loaded.tokenizer.encode, (sources, references))
     figures = measures(model, *encoded, tokens_per_batch=cfg.inference.tokens_per_batch)
     searcher = translator(model, loaded.tokenizer, **cfg.inference)
-    score, lost = losses(model, searcher, sources, references)
+    score, lost = losses(model, searcher, sources, references, bleu_of=chosen_bleu(cfg, data))
     figures |= lost
 
     what = f"{data.name} {data.split}, {len(sources):,} sentences, beam {cfg.inference.beam}: {score}"
     told = [what, *notes(figures)]
-    show(figures, told)
     of_this = {
         "checkpoint": str(file),
         "step": loaded.step,
@@ -76,6 +75,7 @@ def heads(cfg: DictConfig) -> None:
         "inference": OmegaConf.to_container(cfg.inference),
     }
     write(folder, figures, told, score=score, of_this=of_this)
+    show(figures, told)
     if "wandb" in cfg.logger:
         log_to_wandb(cfg, run, loaded.config, figures=figures, picture=folder / "heads.png")
     print(folder)

@@ -1,14 +1,29 @@
 """task=score: score translations in a file against references in files, without a model."""
 
 import json
+import logging
+import re
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn.data.parallel_text import read_lines
+from aiayn.evaluation.metric import LanguageError, Metric, ter_last
 from aiayn.files import write_text
 from aiayn.schema import path_of
+
+log = logging.getLogger(__name__)
+
+SHARE = 0.02  # of the lines that are looked at with suspicion
+# What no plain text looks like, by what makes plain text of it.
+MARKS = {
+    "SentencePiece's pieces": (re.compile("\u2581"), "put them together, as spm_decode does"),
+    "pieces of BPE": (re.compile("@@(?: |$)"), "put them together: sed -E 's/@@( |$)//g'"),
+    "pieces of WordPiece": (re.compile(r" ##\w"), "put them together: sed 's/ ##//g'"),
+    "text escaped for HTML": (re.compile(r"&(?:amp|lt|gt|quot|apos|#\d+|#x[0-9a-fA-F]+);"), "unescape it"),
+}
 
 
 def score(cfg: DictConfig) -> None:
@@ -16,7 +31,8 @@ def score(cfg: DictConfig) -> None:
 
     Raises:
         ValueError: if a file cannot be read, is empty, or has not as many lines as the others, or if a metric refuses
-            the text.
+            the text; `output` is not written then. A metric that has no rules for the language is left out with a
+            warning, unless it is the only one.
     """
     if not isinstance(cfg.language, str | None):
         raise ValueError(f"language must be an ISO code, as in language=de, got {cfg.language!r}.")
@@ -35,9 +51,12 @@ def score(cfg: DictConfig) -> None:
             )
     if not hypotheses:
         raise ValueError(f"hypotheses={cfg.hypotheses} is empty; give a file with at least one line.")
-    for metric in metrics.values():  # what one of them lacks, such as the language, shows before minutes have passed
-        metric(hypotheses[:1], [lines[:1] for lines in references], language=cfg.language)
-    scores = {key: metric(hypotheses, references, language=cfg.language) for key, metric in metrics.items()}
+    for file, lines in zip([cfg.hypotheses, *files], [hypotheses, *references], strict=True):
+        warn_of_marks(str(file), lines)
+    scores = {}
+    for key, metric in usable(metrics, hypotheses, references, language=cfg.language).items():
+        scores[key] = metric(hypotheses, references, language=cfg.language)
+        print(scores[key], flush=True)
     if output:
         content = {
             "hypotheses": cfg.hypotheses,
@@ -47,5 +66,44 @@ def score(cfg: DictConfig) -> None:
             "scores": {key: asdict(found) for key, found in scores.items()},
         }
         write_text(output, json.dumps(content, indent=2) + "\n")
-    for found in scores.values():
-        print(found)
+
+
+def usable(
+    metrics: dict[str, Metric], hypotheses: list[str], references: list[list[str]], *, language: str | None
+) -> dict[str, Metric]:
+    """The metrics that know the language, TER at the end.
+
+    What one of them lacks, such as the language, shows on the first line, before minutes have passed. TER lacks
+    nothing, and may take a minute for a line.
+
+    Raises:
+        ValueError: as the metrics, or if all of them are left out.
+    """
+    found = {}
+    for key, metric in ter_last(metrics).items():
+        try:
+            if key != "ter":
+                metric(hypotheses[:1], [lines[:1] for lines in references], language=language)
+            found[key] = metric
+        except LanguageError as error:
+            if len(metrics) == 1:
+                raise
+            log.warning("%s is left out: %s", key, error)
+    if not found:
+        raise ValueError(f"none of metrics=[{','.join(metrics)}] can score language={language}; choose bleu or chrf.")
+    return found
+
+
+def warn_of_marks(file: str, lines: Sequence[str]) -> None:
+    """Say so if a share of the lines is not plain text, of which scores are."""
+    for what, (mark, remedy) in MARKS.items():
+        found = sum(mark.search(line) is not None for line in lines)
+        if found > SHARE * len(lines):
+            log.warning(
+                "%s: %d of %d lines look like %s, and scores are of plain text; %s",
+                file,
+                found,
+                len(lines),
+                what,
+                remedy,
+            )

@@ -47,7 +47,8 @@ def translate(cfg: DictConfig) -> None:
     searcher = translator(model, loaded.tokenizer, **inference, max_source_length=longest)
     aligned = cfg.format == "jsonl" and shows_attention(model, loaded.tokenizer)
     lines = enumerate(read_lines(source))
-    sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
+    if not output_file:
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
     with whole(output_file) if output_file else nullcontext(sys.stdout) as output:
         while window := list(islice(lines, size)):
             numbers, sentences = zip(*window, strict=True)

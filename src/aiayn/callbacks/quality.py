@@ -1,11 +1,12 @@
 """Dev BLEU from real decoding, never teacher-forced, and a table of sample translations."""
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from aiayn.evaluation.metric import chrf, sacre_bleu
+from aiayn.evaluation.metric import Metric, chrf
 from aiayn.inference.translation import translator
 from aiayn.model.transformer import Transformer
 
@@ -15,12 +16,23 @@ class TranslationQuality(Callback):
 
     Args:
         inference: The `inference` config.
+        metrics: By the key of their scores; `dev/bleu`, which decides what is best, is `bleu` of them.
+        language: Of the references, as an ISO code; None where it is unknown.
         samples: How many translations go to loggers that take tables.
     """
 
-    def __init__(self, inference: dict[str, Any], *, samples: int) -> None:
+    def __init__(
+        self, inference: dict[str, Any], *, metrics: Mapping[str, Metric], language: str | None, samples: int
+    ) -> None:
         self.inference = inference
+        self.bleu = metrics["bleu"]
+        self.language = language
         self.samples = samples
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # What it refuses, a missing package for one, shows before the training.
+        _, references = trainer.datamodule.corpus.text("dev")  # type: ignore[attr-defined]
+        self.bleu(references[:1], [references[:1]], language=self.language)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         corpus = trainer.datamodule.corpus  # type: ignore[attr-defined]
@@ -35,7 +47,8 @@ class TranslationQuality(Callback):
             dist.all_gather_object(shares, hypotheses[share])
             for rank, found in enumerate(shares):
                 hypotheses[rank :: trainer.world_size] = found
-        scores = {"dev/bleu": sacre_bleu(hypotheses, [references]), "dev/chrf": chrf(hypotheses, [references])}
+        bleu = self.bleu(hypotheses, [references], language=self.language)
+        scores = {"dev/bleu": bleu, "dev/chrf": chrf(hypotheses, [references])}
         pl_module.log_dict({key: score.value for key, score in scores.items()}, batch_size=1)
         if trainer.is_global_zero:
             rows = [list(row) for row in zip(sources, references, hypotheses, strict=True)][: self.samples]

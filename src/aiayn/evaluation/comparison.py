@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sacrebleu.metrics import BLEU, CHRF, TER
+from sacrebleu.metrics import CHRF
 from sacrebleu.metrics.base import Metric, Signature
 from sacrebleu.significance import PairedTest, Result
 
+from aiayn.evaluation.metric import counted_like, sacrebleu_ter
 from aiayn.evaluation.significance import bleu, statistics
 
 LENGTHS = (5, 10, 15, 20, 30, 40, 60)  # words of a source: the last of each bucket but the open one
@@ -58,7 +59,9 @@ class Bucket:
     figures: tuple[float, ...]
 
 
-def differences(one: Sequence[str], other: Sequence[str], references: Sequence[str]) -> list[Difference]:
+def differences(
+    one: Sequence[str], other: Sequence[str], references: Sequence[str], *, signature: str, language: str | None
+) -> list[Difference]:
     """BLEU, chrF and TER (edits for each 100 words, the fewer the better) of two systems, with p-values.
 
     A p-value is of sentences alone: to train again changes the difference too.
@@ -67,19 +70,21 @@ def differences(one: Sequence[str], other: Sequence[str], references: Sequence[s
         one: Translations of the first system.
         other: Of the second.
         references: One for each.
+        signature: How BLEU is counted; see `significance.statistics`.
+        language: Of the references, as an ISO code; None where it is unknown.
     """
-    metrics: dict[str, Metric] = {"BLEU": BLEU(), "chrF": CHRF(), "TER": TER()}
+    metrics: dict[str, Metric] = {"BLEU": counted_like(signature), "chrF": CHRF(), "TER": sacrebleu_ter(language)}
     systems = [("a", one), ("b", other)]
     tests = [PairedTest(systems, metrics, [references], test_type=kind) for kind in ("bs", "ar")]
     results: list[tuple[dict[str, Signature], dict[str, Any]]] = [test() for test in tests]
     found = []
-    for name, signature in results[0][0].items():
-        signature.update("ar", tests[1].n_samples)
+    for name, counted in results[0][0].items():
+        counted.update("ar", tests[1].n_samples)
         p_values = [
             _p_value(*scored[name], samples=test.n_samples) for test, (_, scored) in zip(tests, results, strict=True)
         ]
         scores = results[0][1][name]
-        found.append(Difference(name, (scores[0].score, scores[1].score), p_values[0], p_values[1], str(signature)))
+        found.append(Difference(name, (scores[0].score, scores[1].score), p_values[0], p_values[1], str(counted)))
     return found
 
 
@@ -106,10 +111,12 @@ def most_apart(gains: np.ndarray, count: int) -> list[int]:
     return [int(number) for number in order if gains[number] > 0]
 
 
-def bleu_by_length(sources: Sequence[str], references: Sequence[str], systems: Sequence[Sequence[str]]) -> list[Bucket]:
+def bleu_by_length(
+    sources: Sequence[str], references: Sequence[str], systems: Sequence[Sequence[str]], *, signature: str
+) -> list[Bucket]:
     """BLEU of each system on the sources of each length, in words; lengths that no source has are left out."""
     places = np.searchsorted(LENGTHS, [len(words(source)) for source in sources])
-    counts = [statistics(system, references) for system in systems]
+    counts = [statistics(system, references, signature) for system in systems]
     found = []
     for number, name in enumerate(bucket_names(LENGTHS)):
         inside = places == number

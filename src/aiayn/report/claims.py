@@ -1,14 +1,21 @@
-"""What the paper claims of its rows, put to these runs: an effect, its interval, and a verdict."""
+"""What the paper claims of its rows, put to these runs: an effect, its interval, and a verdict.
+
+A verdict is about training, not about the runs at hand: without two seeds of both rows there is none. Those of one
+report are corrected together, so that of claims about equal rows any is decided in at most about 5 % of the reports.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from typing import Any
 
-from aiayn.evaluation.significance import Interval
-from aiayn.report.rows import METRICS, ONE_SEED, Row, comparable
+import numpy as np
 
-HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "cannot be told from these runs"
+from aiayn.evaluation.significance import Interval, holm
+from aiayn.report.rows import METRICS, Row, comparable
+
+HOLDS, FAILS, UNKNOWN, SENTENCES = "holds", "does not hold", "cannot be told", "only on these sentences"
+LEVEL = 0.05  # of all claims of a report together
 DIRECTIONS = ("worse", "better", "equal")
 
 
@@ -42,9 +49,10 @@ class Verdict:
 
     Attributes:
         effect: Metric of the claim's row minus that of the other; None when it cannot be measured.
-        verdict: HOLDS, FAILS or UNKNOWN.
-        reason: Why it cannot be measured, or what the interval lacks; else empty.
+        verdict: HOLDS, FAILS, UNKNOWN, or SENTENCES: with one seed the interval is of nothing else.
+        reason: Why it cannot be measured; else empty.
         paper: The effect in the paper's own figures; None when it has none.
+        p: Of the claim, corrected for how many are decided together; None where none is decided.
     """
 
     claim: Claim
@@ -52,6 +60,7 @@ class Verdict:
     verdict: str
     reason: str = ""
     paper: float | None = None
+    p: float | None = None
 
 
 def read_claim(name: str, entry: Any, known: Collection[str]) -> Claim:
@@ -110,8 +119,19 @@ def claims_about(rows: Collection[str], claims: Mapping[str, Any], *, experiment
     return [claim for claim in read if {claim.row, claim.against} <= set(rows)]
 
 
-def judge(claim: Claim, rows: Sequence[Row]) -> Verdict:
-    """Put a claim to the rows, among which both of its own are; their `samples` must have been filled."""
+def judge(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:
+    """Put claims to the rows, among which all that they name are; the rows' `samples` must have been filled.
+
+    Returns:
+        One verdict for each claim, in their order; p-values are corrected for the number of those that can be decided.
+    """
+    measured = [measure(claim, rows) for claim in claims]
+    adjusted = iter(holm(np.array([one.p for one in measured if one.p is not None])).tolist())
+    return [decide(replace(one, p=next(adjusted))) if one.p is not None else one for one in measured]
+
+
+def measure(claim: Claim, rows: Sequence[Row]) -> Verdict:
+    """The effect that a claim is about, its p-value if it can be decided, and no decision yet."""
     by_name = {row.name: row for row in rows}
     row, other = both = by_name[claim.row], by_name[claim.against]
     papers = [one.paper(claim.metric) for one in both]
@@ -124,17 +144,32 @@ def judge(claim: Claim, rows: Sequence[Row]) -> Verdict:
     if reasons:
         return Verdict(claim, None, UNKNOWN, "; ".join(reasons), paper)
     effect = row.minus(other, claim.metric)
-    single = min(len(row.done), len(other.done)) == 1
-    return Verdict(claim, effect, decide(claim, effect), ONE_SEED if single else "", paper)
+    if min(len(row.done), len(other.done)) == 1:
+        return Verdict(claim, effect, SENTENCES, paper=paper)
+    return Verdict(claim, effect, UNKNOWN, paper=paper, p=p_value(effect, claim.margin))
 
 
-def decide(claim: Claim, effect: Interval) -> str:
-    """The verdict: which side of the claim the interval is on."""
-    if claim.direction == "equal":
-        assert claim.margin is not None
-        if -claim.margin <= effect.low and effect.high <= claim.margin:
-            return HOLDS
-        return FAILS if effect.low > claim.margin or effect.high < -claim.margin else UNKNOWN
-    claimed_above = (claim.direction == "better") == (claim.metric == "bleu")
-    low, high = (effect.low, effect.high) if claimed_above else (-effect.high, -effect.low)
-    return HOLDS if low > 0 else FAILS if high < 0 else UNKNOWN
+def p_value(effect: Interval, margin: float | None) -> float:
+    """Of the claim or of its contrary, whichever the effect is nearer to: how seldom it would look so if it were wrong.
+
+    Args:
+        effect: Its variance is that of its interval.
+        margin: None: whether it is above or below 0, two-sided. Else whether it is within the margin, by two one-sided
+            tests (Schuirmann 1987), or outside.
+    """
+    if margin is None:
+        return min(1.0, 2 * min(effect.p_above(0), effect.p_below(0)))
+    within = max(effect.p_above(-margin), effect.p_below(margin))
+    return min(within, 2 * min(effect.p_above(margin), effect.p_below(-margin)))
+
+
+def decide(verdict: Verdict) -> Verdict:
+    """On which side of the claim the effect is, where its p-value allows to say so."""
+    claim, effect, p = verdict.claim, verdict.effect, verdict.p
+    assert effect is not None
+    assert p is not None
+    if claim.margin is not None:
+        holds = abs(effect.value) <= claim.margin
+    else:
+        holds = (effect.value > 0) == ((claim.direction == "better") == (claim.metric == "bleu"))
+    return replace(verdict, verdict=UNKNOWN if p >= LEVEL else HOLDS if holds else FAILS)

@@ -18,6 +18,7 @@ from aiayn.report.table import (
     columns,
     shown_settings,
     verdict_cells,
+    verdict_note,
 )
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def to_csv(rows: Sequence[Row]) -> str:
             apart = row.apart.get(name)
             line |= {f"{name}_minus_base": apart and apart.value}
             line |= {f"{name}_minus_base_low": apart and apart.low, f"{name}_minus_base_high": apart and apart.high}
-            line[f"{name}_p"] = row.p_values.get(name)
+            line[f"{name}_p_sentences"] = row.p_values.get(name)
         done = len(row.done)
         lines.append(
             {
@@ -92,8 +93,9 @@ def to_markdown(rows: Sequence[Row], notes: Notes, verdicts: Sequence[Verdict]) 
     parts.append("\n".join(f"- **{label}**: {markdown(text)}" for label, text in notes))
     if verdicts:
         lines = [verdict_cells(verdict) for verdict in verdicts]
-        parts.append(markdown_table(VERDICT_HEADS, [True, False, False, True], lines))
-    return "\n\n".join(parts) + "\n"
+        parts.append(markdown_table(VERDICT_HEADS, [True, False, False, False, True], lines))
+        parts.append(markdown(verdict_note(verdicts)))
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def markdown_table(heads: Sequence[str], of_text: Sequence[bool], lines: Sequence[Sequence[str]]) -> str:

@@ -14,7 +14,7 @@ from aiayn.report.claims import FAILS, HOLDS, Verdict
 from aiayn.report.plots import Line, Panel, Plot, tidy
 from aiayn.report.rows import Row, devices, measured
 from aiayn.report.runs import Run
-from aiayn.report.table import VERDICT_HEADS, Notes, breaks, cells, columns, setting, verdict_cells
+from aiayn.report.table import VERDICT_HEADS, Notes, breaks, cells, columns, setting, verdict_cells, verdict_note
 
 PAGE = Template("""<!doctype html>
 <html lang="en">
@@ -110,7 +110,13 @@ def page(title: str, rows: Sequence[Row], notes: Notes, verdicts: Sequence[Verdi
     if verdicts:
         parts.append("<h2>What the paper claims, and what these runs say</h2>")
         parts.append(
-            html_table(VERDICT_HEADS, [verdict_cells(verdict) for verdict in verdicts], text={0, 3}, long={0, 3})
+            html_table(
+                VERDICT_HEADS,
+                [verdict_cells(verdict) for verdict in verdicts],
+                text={0, 4},
+                long={0, 4},
+                caption=verdict_note(verdicts),
+            )
         )
     parts += [f"<h2>{escape(plot.title)}</h2>{html_plot(plot)}" for plot in plots]
     parts.append("<h2>Runs</h2>")

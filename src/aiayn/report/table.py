@@ -6,12 +6,12 @@ from itertools import pairwise
 from typing import Any
 
 from aiayn.evaluation.significance import Interval
-from aiayn.report.claims import Verdict
+from aiayn.report.claims import LEVEL, SENTENCES, Verdict
 from aiayn.report.rows import ONE_SEED, SETTINGS, Figure, Row, base_of, devices, differences, measured
 from aiayn.report.runs import Run
 
 PLUS_MINUS, MINUS = "\u00b1", "\u2212"
-VERDICT_HEADS = ["claim", "effect, 95 % interval", "paper", "verdict"]
+VERDICT_HEADS = ["claim", "effect, 95 % interval", "p", "paper", "verdict"]
 APART = "with 95 % interval, over sentences (bootstrap, 1000 resamples) and, where there are several, seeds (Welch's t)"
 P_VALUES = (
     "paired bootstrap of BLEU against base, of single runs: two-sided, over sentences and not over seeds, not "
@@ -66,7 +66,9 @@ def columns(rows: Sequence[Row]) -> list[Column]:
         found.append(Column("BLEU - base", [with_interval(row.apart.get("bleu")) for row in rows]))
     if any(row.p_values for row in rows):
         p_values = [row.p_values.get("bleu") for row in rows]
-        found.append(Column("p", ["" if value is None else f"{value:.3f}" for value in p_values], detail=True))
+        found.append(
+            Column("p, sentences", ["" if value is None else f"{value:.3f}" for value in p_values], detail=True)
+        )
     parameters = [(row.figure("parameters"), row.paper("parameters")) for row in rows]
     found.append(Column("params", [f"{ours.mean / 1e6:.3g}" if ours else "" for ours, _ in parameters], detail=True))
     if any(paper for _, paper in parameters):
@@ -169,7 +171,7 @@ def notes(rows: Sequence[Row], command: str) -> Notes:
         ("\u00b1", "standard deviation over seeds" if any(len(row.done) > 1 for row in rows) else ""),
         ("BLEU paper", PAPER_BLEU if any(row.paper("bleu") is not None for row in rows) else ""),
         ("BLEU - base", apart),
-        ("p", P_VALUES if any(row.p_values for row in rows) else ""),
+        ("p, sentences", P_VALUES if any(row.p_values for row in rows) else ""),
         ("scale", SCALED if is_scaled(rows) and has_paper(rows) else ""),
         ("commit", each(str(run.result.get("git_commit") or "") for _, run in runs)),
         ("devices", each(devices(run) for _, run in runs)),
@@ -206,10 +208,28 @@ def cells(shown: Sequence[Column]) -> list[list[str]]:
 
 
 def verdict_cells(verdict: Verdict) -> list[str]:
-    """A claim in words, what was found, what the paper has, and the verdict."""
+    """A claim in words, what was found, its p-value, what the paper has, and the verdict."""
     claim, effect = verdict.claim, verdict.effect
     unit = {"bleu": "BLEU", "perplexity": "PPL"}[claim.metric]
     found = f"{with_interval(effect)} {unit}" if effect else ""
     paper = "" if verdict.paper is None else f"{verdict.paper:+.2f}"
     reason = f" ({verdict.reason})" if verdict.reason else ""
-    return [claim.text, found, paper.replace("-", MINUS), verdict.verdict + reason]
+    p = "" if verdict.p is None else f"{verdict.p:.3f}" if verdict.p >= 0.001 else "< 0.001"
+    return [claim.text, found, p, paper.replace("-", MINUS), verdict.verdict + reason]
+
+
+def verdict_note(verdicts: Sequence[Verdict]) -> str:
+    """How the verdicts were come to."""
+    decided = sum(verdict.p is not None for verdict in verdicts)
+    found = []
+    if decided:
+        found.append(
+            f"p: by Student's t, with the variance of the interval (equality: two one-sided tests), corrected for "
+            f"{decided} claims together (Holm); a verdict needs p < {LEVEL:g}."
+        )
+    if any(verdict.verdict == SENTENCES for verdict in verdicts):
+        found.append(
+            f"{SENTENCES.capitalize()}: with one seed the interval has no spread of training in it; a verdict needs "
+            "two seeds of both rows, as with seed=1,2,3."
+        )
+    return " ".join(found)

@@ -16,9 +16,9 @@ from rich.table import Table
 
 from aiayn.data.corpus import Corpus
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.evaluation.metric import Metric, Score
+from aiayn.evaluation.metric import Metric, Score, sacre_bleu, ter_last
 from aiayn.evaluation.significance import statistics
-from aiayn.files import write_text
+from aiayn.files import replacing, write_text
 from aiayn.inference import checkpoint, ensemble
 from aiayn.inference.ensemble import Ensemble
 from aiayn.inference.scoring import log_likelihoods
@@ -50,7 +50,8 @@ class Evaluation:
     def write(self, stem: Path) -> None:
         """Keep the translations as `stem.txt`, and what the significance of differences is told from beside them."""
         write_lines(stem.with_name(f"{stem.name}.txt"), self.hypotheses)
-        np.save(stem.with_name(f"{stem.name}.statistics.npy"), self.statistics)
+        with replacing(stem.with_name(f"{stem.name}.statistics.npy")) as place, place.open("wb") as file:
+            np.save(file, self.statistics)  # an open file, as a name would get another ending
 
 
 def evaluate_sentences(
@@ -79,15 +80,17 @@ def evaluate_sentences(
     if not sources:
         raise ValueError(f"{name} has no sentence to translate; is the file empty?")
     if language is None:
-        log.warning("data.target_language is not set: Moses tokenises %s by its rules for English.", name)
+        log.warning("data.target_language is not set: %s is tokenised as English.", name)
+    # As BLEU is counted, so are its counts; and what it refuses shows before the decoding.
+    counted = metrics.get("bleu", sacre_bleu)(list(references[:1]), [list(references[:1])], language=language)
     hypotheses = translator(model, tokenizer, **inference).translate(sources, name=name, silent=False)
     budget = inference["tokens_per_batch"]
     nats, pieces = log_likelihoods(model, tokenizer, sources, references, tokens_per_batch=budget)
-    counts = statistics(hypotheses, list(references))
+    counts = statistics(hypotheses, list(references), counted.signature)
     equal = sum(hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True))
     return Evaluation(
         hypotheses,
-        panel(hypotheses, list(references), metrics=metrics, language=language or "en"),
+        panel(hypotheses, list(references), metrics=metrics, language=language or "en", name=name),
         exact_match=equal / len(hypotheses),
         perplexity=math.exp(min(-nats.sum() / pieces.sum(), 50)),
         statistics=np.column_stack([counts, -nats, pieces]),
@@ -95,16 +98,21 @@ def evaluate_sentences(
 
 
 def panel(
-    hypotheses: list[str], references: list[str], *, metrics: Mapping[str, Metric], language: str
+    hypotheses: list[str], references: list[str], *, metrics: Mapping[str, Metric], language: str, name: str = ""
 ) -> dict[str, Score]:
-    """Score translations by key; a metric that refuses the text says why and is left out, since decoding was dear."""
-    scores = {}
-    for key, metric in metrics.items():
+    """Score translations by key; a metric that refuses the text says why and is left out, since decoding was dear.
+
+    TER, which may take minutes, is counted when the scores of `name` without it are logged.
+    """
+    scores: dict[str, Score] = {}
+    for key, metric in ter_last(metrics).items():
+        if key == "ter" and scores:
+            log.info("%s, before TER: %s", name, ", ".join(f"{one.name} {one.value:.2f}" for one in scores.values()))
         try:
             scores[key] = metric(hypotheses, [references], language=language)
         except ValueError as error:
             log.warning("%s is left out: %s", key, error)
-    return scores
+    return {key: scores[key] for key in metrics if key in scores}
 
 
 def evaluate_splits(

@@ -4,7 +4,8 @@ A checkpoint brings its own data and its own search. What the command line says 
 config, which are there for new runs, do not.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -13,6 +14,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn.data.parallel_text import ParallelText
+from aiayn.evaluation.metric import Score
 from aiayn.inference import checkpoint
 from aiayn.schema import check_ranges
 
@@ -88,6 +90,19 @@ def _part(stored: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if not isinstance(part, Mapping) or (name == "data" and "corpus" not in part):
         raise ValueError(f"the checkpoint's config has no {name}; name it on the command line: {name}=...")
     return part
+
+
+def chosen_bleu(cfg: DictConfig, data: Mapping[str, Any]) -> Callable[[list[str], list[list[str]]], Score]:
+    """`metrics.bleu`, in the language that the data are translated into.
+
+    Raises:
+        ValueError: if it is not among the metrics.
+    """
+    if "bleu" not in cfg.metrics:
+        raise ValueError(
+            f"metrics must have bleu, which this is made of, got {', '.join(cfg.metrics) or 'none'}; add it."
+        )
+    return partial(instantiate(cfg.metrics.bleu), language=data.get("target_language"))
 
 
 def split_text(data: DictConfig) -> tuple[list[str], list[str]]:

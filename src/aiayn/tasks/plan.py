@@ -40,13 +40,14 @@ def plan(*rows: DictConfig) -> None:
     is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
     plans = [plan_row(row, Path(row.run_dir).name if is_sweep else row.name, assumptions) for row in rows]
     totals = total(plans, assumptions)
-    show(plans, totals, assumptions)
-    for note in notes(plans, rows, assumptions):
-        print(note)
     output = rows[0].plan.output or (folder.parent / "plan.json" if is_sweep else None)
     if output:
         content = {"assumptions": asdict(assumptions), "rows": [asdict(row) for row in plans], "totals": totals}
         write_text(Path(output), json.dumps(content, indent=2) + "\n")
+    show(plans, totals, assumptions)
+    for note in notes(plans, rows, assumptions):
+        print(note)
+    if output:
         print(f"plan: {output}")
     if totals["refused"]:
         raise SystemExit(1)

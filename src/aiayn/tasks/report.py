@@ -21,7 +21,7 @@ from aiayn.report.page import page
 from aiayn.report.plots import draw, plots
 from aiayn.report.rows import Row, bootstrap, rows_of
 from aiayn.report.runs import Run, read_folder, read_rows
-from aiayn.report.table import Notes, notes, verdict_cells
+from aiayn.report.table import Notes, notes, verdict_cells, verdict_note
 
 OF_REPORT = ("task=", "folder=", "report.", "claims")  # overrides that the sweep itself did not have
 
@@ -40,7 +40,7 @@ def report(*configs: DictConfig) -> None:
     # The rows of a sweep have been composed with what the command line says of `report`; runs in a folder have not.
     rows = rows_of(runs) if is_sweep else rows_of(runs, checkpoint=cfg.report.checkpoint, split=cfg.report.split)
     bootstrap(rows)
-    verdicts = [judge(claim, rows) for claim in read_claims(cfg, rows)]
+    verdicts = judge(read_claims(cfg, rows), rows)
     folder = common_folder(runs) if is_sweep else Path(cfg.folder)
     write(folder, rows, notes(rows, command() if is_sweep else ""), verdicts)
 
@@ -92,6 +92,8 @@ def show(rows: Sequence[Row], known: Notes, verdicts: Sequence[Verdict]) -> None
     for label, text in known:
         console.print(Text.assemble((f"{label}: ", "dim"), text), soft_wrap=True)
     for verdict in verdicts:
-        text, found, _, outcome = verdict_cells(verdict)
+        text, found, _, _, outcome = verdict_cells(verdict)
         measured = f" {found}" if found else ""
         console.print(Text.assemble((f"\n{outcome}", "bold"), f":{measured} {text}"), soft_wrap=True)
+    if verdicts:
+        console.print(Text(f"\n{verdict_note(verdicts)}", "dim"), soft_wrap=True)

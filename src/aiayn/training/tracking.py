@@ -17,6 +17,8 @@ from hydra.utils import instantiate
 from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
 
+from aiayn.files import write_text
+
 log = logging.getLogger(__name__)
 
 ID = "wandb_id.txt"  # in a run's folder: which W&B run it is
@@ -36,7 +38,7 @@ class ForwardWandbLogger(WandbLogger):
             file = Path(str(self.save_dir)) / "wandb_step.txt"
             if file.exists() and step < int(file.read_text() or 0):
                 return
-            file.write_text(str(step))
+            write_text(file, str(step))
         super().log_metrics(metrics, step)
 
 
@@ -61,7 +63,7 @@ def loggers(settings: Mapping[str, Any], folder: Path, config: dict[str, Any]) -
             opened.append(instantiate(values))
             if name == "wandb" and has_wandb:
                 _start_wandb(opened[-1], config)
-                (folder / ID).write_text(values["id"])
+                write_text(folder / ID, values["id"])
             opened[-1].log_hyperparams(config)
         yield opened
         failed = False

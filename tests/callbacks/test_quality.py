@@ -1,0 +1,54 @@
+"""Dev BLEU in training."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from conftest import composed
+from hydra.utils import instantiate
+from sacrebleu.metrics import BLEU
+
+from aiayn.callbacks import quality
+
+REFERENCES = ["\u4ed6\u6628\u5929\u4e70\u4e86\u4e09\u672c\u65b0\u4e66", "\u6211\u4eec\u53bb\u516c\u56ed"]
+TRANSLATIONS = ["\u4ed6\u6628\u5929\u4e70\u4e86\u4e24\u672c\u65b0\u4e66", "\u6211\u4eec\u53bb\u516c\u56ed"]
+
+
+class Plain:
+    """A rank that is the only one, and the module that it validates."""
+
+    global_rank, world_size, is_global_zero, loggers, model = 0, 1, True, (), None
+
+    def __init__(self) -> None:
+        corpus = SimpleNamespace(text=lambda split: (["a", "b"], REFERENCES), tokenizer=None)
+        self.datamodule = SimpleNamespace(corpus=corpus)
+        self.precision_plugin = SimpleNamespace(forward_context=lambda: pytest.MonkeyPatch.context())
+        self.logged: dict[str, float] = {}
+
+    def log_dict(self, scores: dict[str, float], **_: Any) -> None:
+        self.logged.update(scores)
+
+
+def validated(monkeypatch: pytest.MonkeyPatch, *overrides: str) -> dict[str, float]:
+    """What a validation logs that translates as above."""
+    translated = SimpleNamespace(translate=lambda sources, **_: TRANSLATIONS)
+    monkeypatch.setattr(quality, "translator", lambda *_, **__: translated)
+    callback = instantiate(composed("data.target_language=zh", *overrides).callbacks.quality)
+    rank: Any = Plain()
+    callback.on_fit_start(rank, rank)
+    callback.on_validation_epoch_end(rank, rank)
+    return rank.logged
+
+
+@pytest.mark.parametrize(("overrides", "tokenize"), [([], "zh"), (["metrics.bleu.tokenize=char"], "char")])
+def test_dev_bleu_is_counted_as_the_runs_metric_says(
+    monkeypatch: pytest.MonkeyPatch, overrides: list[str], tokenize: str
+) -> None:
+    expected = BLEU(tokenize=tokenize).corpus_score(TRANSLATIONS, [REFERENCES]).score
+    assert validated(monkeypatch, *overrides)["dev/bleu"] == pytest.approx(expected)
+    assert expected > 50
+
+
+def test_a_tokenizer_that_does_not_exist_is_refused_before_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"metrics\.bleu\.tokenize must be one of"):
+        validated(monkeypatch, "metrics.bleu.tokenize=mose")

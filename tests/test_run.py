@@ -1,0 +1,97 @@
+"""Whatever goes wrong in a command is one line on standard error, and leaves with 1."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from conftest import CommandLine, command, environment
+
+from aiayn.tasks import evaluate, prepare
+
+
+def raising(error: BaseException) -> Callable[[object], NoReturn]:
+    """A task that ends in an error."""
+
+    def task(cfg: object) -> NoReturn:
+        raise error
+
+    return task
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (MemoryError(), "not enough memory: the machine has no more"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"), "not enough memory: DefaultCPUAllocator"),
+        (RecursionError("too deep"), "unexpected RecursionError: too deep"),
+        (AttributeError("'NoneType' object has no attribute 'x'"), "unexpected AttributeError: 'NoneType' object has"),
+        (KeyError("corpus"), "unexpected KeyError: 'corpus'"),
+        (AssertionError(), "unexpected AssertionError: "),
+    ],
+)
+def test_what_nobody_foresaw_is_a_line_and_a_traceback_in_the_log(
+    error: BaseException, line: str, in_process: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(evaluate, "evaluate", raising(error))
+    done = in_process("task=evaluate", "checkpoint=x", f"run_dir={tmp_path}/run")
+    assert done.returncode == 1
+    log = tmp_path / "run" / "run.log"
+    [said] = done.stderr.splitlines()
+    assert said.startswith(f"error: {line}")
+    assert said.endswith(f"; the traceback is in {log}")
+    assert "Traceback" in log.read_text()
+    assert "raise error" in log.read_text()
+
+
+def test_a_task_without_a_folder_says_how_to_see_the_traceback(
+    in_process: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(prepare, "prepare", raising(IndexError("list index out of range")))
+    done = in_process("task=prepare")
+    expected = "error: unexpected IndexError: list index out of range; AIAYN_TRACEBACK=1 shows where it comes from\n"
+    assert (done.returncode, done.stderr) == (1, expected)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_is_refused_leaves_no_folder(in_process: CommandLine, tmp_path: Path) -> None:
+    assert in_process("inference.beam=0", f"outputs={tmp_path}/outputs").returncode == 1
+    assert in_process("inference.beam=0", f"run_dir={tmp_path}/run").returncode == 1
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine.txt").touch()
+    in_process("inference.beam=0", f"run_dir={tmp_path}/run")
+    assert (tmp_path / "run" / "mine.txt").exists()
+
+
+def test_escape_sequences_of_a_name_do_not_reach_the_terminal(in_process: CommandLine) -> None:
+    assert "\\x1b[31mred" in in_process("model='\x1b[31mred'").stderr
+
+
+def test_a_traceback_is_there_for_who_wants_it() -> None:
+    done = subprocess.run(
+        command("model.head=3"),
+        capture_output=True,
+        text=True,
+        env={**environment(), "HYDRA_FULL_ERROR": "1"},
+    )
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+
+
+def test_closed_standard_streams_are_no_error(tmp_path: Path) -> None:
+    script = 'exec "$@" <&- >&- 2>&-'
+    done = subprocess.run(["bash", "-c", script, "bash", *command("task=plan")], cwd=tmp_path, env=environment())
+    assert done.returncode == 0
+
+
+def test_a_full_disk_under_standard_output_is_a_line() -> None:
+    done = subprocess.run(
+        ["bash", "-c", 'exec "$@" > /dev/full', "bash", *command("task=plan")],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    assert (done.returncode, done.stderr) == (1, "error: [Errno 28] No space left on device: standard output\n")
