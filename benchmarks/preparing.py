@@ -139,8 +139,8 @@ def measure(folder: Path, *, pairs: int, workers: int, vocab_size: int) -> None:
     files = {split: {side: folder / f"{split}.{side}" for side in builder.SIDES} for split in ("train", "dev", "test")}
     text = TextFiles(train=files["train"], dev=files["dev"], test=files["test"])
     stages = Stages()
-    logging.getLogger("aiayn.data.corpus").addHandler(stages)
-    logging.getLogger("aiayn.data.corpus").setLevel(logging.INFO)
+    logging.getLogger("aiayn.data.builder").addHandler(stages)
+    logging.getLogger("aiayn.data.builder").setLevel(logging.INFO)
     prepared = corpus.prepare(
         text,
         folder=folder / "prepared",
@@ -166,21 +166,26 @@ def measure(folder: Path, *, pairs: int, workers: int, vocab_size: int) -> None:
 
     started = time.process_time()
     building = builder.Builder(text, folder, cleaning=Cleaning(max_length=None, max_ratio=None), workers=0)
-    building.encode(Free(prepared.tokenizer, text), np.full(pairs, KEPT, np.uint8))  # type: ignore[arg-type]
+    held_out = {split: tuple(zip(*text.pairs(split), strict=True)) for split in ("dev", "test")}
+    building.encode(Free(prepared.tokenizer, text), np.full(pairs, KEPT, np.uint8), held_out)  # type: ignore[arg-type]
     serial = (time.process_time() - started) / pairs
-    extrapolate(stages, pairs=pairs, serial=serial, parallel=stages.processor["encode"] / pairs - serial, stored=stored)
+    parallel = stages.processor["encode"] / pairs - serial
+    started = time.process_time()
+    assert not list(building.selected(np.full(pairs, False), "read"))
+    read = (time.process_time() - started) / pairs
+    extrapolate(stages, pairs=pairs, read=read, serial=serial, parallel=parallel, stored=stored)
 
 
-def extrapolate(stages: Stages, *, pairs: int, serial: float, parallel: float, stored: float) -> None:
+def extrapolate(stages: Stages, *, pairs: int, read: float, serial: float, parallel: float, stored: float) -> None:
     """Print time, memory and disk for WMT14.
 
-    Time is processor time, since others may use this machine: reading grows with the pairs; learning the tokenizer
-    grows up to its sample; a pair's encoding takes `serial + parallel / cores` seconds. Judging's memory grows with the
-    pairs and the tokenizer's with its sample: that is too much, for part of it is constant. Encoding's is
-    reckoned, not measured: it fits into what the tokenizer has used and not given back.
+    Time is processor time, since others may use this machine: reading and judging grow with the pairs; learning the
+    tokenizer grows up to its sample; a pair's encoding takes `serial + parallel / cores` seconds. Judging's memory
+    grows with the pairs and the tokenizer's with its sample: that is too much, for part of it is constant. Encoding's
+    is reckoned, not measured: it fits into what the tokenizer has used and not given back.
     """
     print(f"encoding a pair: {serial * 1e6:.1f} us that hold Python's lock, {parallel * 1e6:.1f} us that do not")
-    read = stages.processor["judge"] / pairs
+    judge = stages.processor["judge"] / pairs
     learn = (stages.processor["tokenizer"] - read * pairs) / min(SAMPLE, 2 * pairs)
     for name, size in SIZES.items():
         learnt = min(SAMPLE, 2 * size)
@@ -188,7 +193,8 @@ def extrapolate(stages: Stages, *, pairs: int, serial: float, parallel: float, s
         learning = (stages.peak["tokenizer"] - stages.before["tokenizer"]) / min(SAMPLE, 2 * pairs) * learnt
         most = stages.before["judge"] + max(judging, learning + ARRAYS * size / (1 << 20))
         hours = {
-            cores: (2 * read * size + learn * learnt + size * (serial + parallel / cores)) / 3600 for cores in CORES
+            cores: ((judge + read) * size + learn * learnt + size * (serial + parallel / cores)) / 3600
+            for cores in CORES
         }
         print(
             f"{name}, {size / 1e6:.1f} million pairs: {hours[2]:.2f} h on 2 cores, {hours[16]:.2f} h on 16;"

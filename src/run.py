@@ -129,11 +129,15 @@ def remove_unbegun(folder: Path, outputs: Path) -> None:
 
 
 def open_streams() -> None:
-    """Open the standard streams that the shell has closed, on nothing; what is opened next would get their numbers."""
+    """Open the standard streams that the shell has closed, on nothing; what is opened next would get their numbers.
+
+    What the encoding of standard output lacks is escaped there: a table or a sample is no reason to fail.
+    """
     for number, (name, mode) in enumerate({"stdin": "r", "stdout": "w", "stderr": "w"}.items()):
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
             setattr(sys, name, os.fdopen(number, mode))
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 @hydra.main(version_base="1.3", config_path=str(schema.PROJECT / "conf"), config_name="config")

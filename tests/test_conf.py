@@ -90,6 +90,7 @@ def test_base_on_wmt14_is_the_papers_base_run() -> None:
     assert (training.checkpoint_steps, training.checkpoint_minutes, training.keep_checkpoints) == (1500, None, 5)
     assert (cfg.inference.beam, cfg.inference.alpha, cfg.inference.max_extra_length) == (4, 0.6, 50)
     assert (cfg.data.corpus.name, cfg.data.corpus.subset) == ("wmt/wmt14", "de-en")
+    assert len(cfg.data.corpus.revision) == 40  # a commit: the text does not change
 
 
 @pytest.mark.parametrize(("data", "dropout", "vocab_size"), [("wmt14_ende", 0.3, 37000), ("wmt14_enfr", 0.1, 32000)])

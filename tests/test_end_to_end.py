@@ -442,5 +442,9 @@ def test_a_full_disk_ends_the_run_and_loses_nothing(outputs: Path, finished: Pat
     assert "could not write the checkpoint" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
     assert not list((folder / "checkpoints").iterdir())  # nothing half-written
-    subprocess.run(arguments, env=environment(), check=True, capture_output=True)
+    with Path("/dev/full").open("wb", buffering=0) as full:  # what is done stays done, printed or not
+        done = subprocess.run(arguments, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "could not be printed: [Errno 28] No space left" in done.stderr.splitlines()[-1]
+    assert json.loads((folder / "result.json").read_text())["status"] == "done"
     assert_same_weights(folder, finished)

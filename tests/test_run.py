@@ -1,6 +1,8 @@
 """Whatever goes wrong in a command is one line on standard error, and leaves with 1."""
 
+import io
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -8,6 +10,7 @@ from typing import NoReturn
 import pytest
 from conftest import CommandLine, command, environment
 
+import run
 from aiayn.tasks import evaluate, prepare
 
 
@@ -85,6 +88,14 @@ def test_closed_standard_streams_are_no_error(tmp_path: Path) -> None:
     script = 'exec "$@" <&- >&- 2>&-'
     done = subprocess.run(["bash", "-c", script, "bash", *command("task=plan")], cwd=tmp_path, env=environment())
     assert done.returncode == 0
+
+
+def test_what_the_encoding_of_the_output_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, encoding="latin-1", write_through=True))
+    run.open_streams()
+    print("f\u00fcnf \u2192 5")
+    assert output.getvalue() == b"f\xfcnf \\u2192 5\n"
 
 
 def test_a_full_disk_under_standard_output_is_a_line() -> None:

@@ -1,5 +1,7 @@
 """task=export writes a whole folder or none, and task=translate and the rest read it."""
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,3 +107,14 @@ def test_a_folder_without_a_manifest_is_no_checkpoint(translating: Translating, 
         translating(tmp_path / "a")
     with pytest.raises(ValueError, match=r"without checkpoints/averaged\.ckpt"):
         translating(tmp_path / "a", "backend=ctranslate2")
+
+
+def test_a_full_temporary_folder_is_named_with_what_to_do(
+    translating: Translating, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(export, "write_ctranslate2", full)
+    with pytest.raises(OSError, match=r"to the system's temporary folder: .*No space left on device; make room there"):
+        translating(saved, "backend=ctranslate2")

@@ -1,13 +1,20 @@
+import errno
 import gzip
 import math
+import os
+import pickle
+import subprocess
+import sys
 from itertools import chain
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
 import torch
 
-from aiayn.data.batching import BatchLoader, PairDataset, TokenBatchSampler, _equal_shares
+from aiayn.data.batching import TENSORS, BatchLoader, PairDataset, TokenBatchSampler, _equal_shares
 from aiayn.data.ragged import EncodedPairs, Ragged, encode_pairs
 from aiayn.data.tokenizer import BOS, EOS, PAD, Tokenizer
 
@@ -194,6 +201,46 @@ def test_a_state_from_the_end_of_an_epoch_does_not_shorten_the_next(workers: int
     loader.load_state_dict({"epoch": 0, "batches": len(loader)})
     loader.token_sampler.set_epoch(1)
     assert sorted(chain(*(batch.indices.tolist() for batch in loader))) == list(range(101))
+
+
+def test_batches_of_workers_need_no_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(tensor: torch.Tensor) -> NoReturn:
+        raise RuntimeError("unable to write to file: No space left on device")
+
+    monkeypatch.setitem(ForkingPickler._extra_reducers, torch.Tensor, full)
+    batch = next(iter(loader_of(pairs_of(101))))
+    same = pickle.loads(ForkingPickler.dumps(batch))  # what torch's worker does, in a thread that only prints errors
+    assert all(torch.equal(getattr(same, name), getattr(batch, name)) for name in TENSORS)
+    assert same.step_tokens == batch.step_tokens
+
+
+def test_workers_that_cannot_start_are_told_with_the_key(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def full(*arguments: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(torch.multiprocessing, "Queue", full)
+    with pytest.raises(ValueError, match=r"data\.loader_workers=2: .*No space left on device; make room .* or give 0"):
+        next(iter(loader_of(pairs_of(101), workers=2)))
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.slow
+def test_workers_do_with_little_shared_memory() -> None:
+    code = """if True:
+        from test_batching import loader_of, pairs_of
+        print(sum(len(batch.indices) for batch in loader_of(pairs_of(101), workers=2)))
+    """
+    mounting = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=64k tmpfs /dev/shm && exec "$@"', "sh"]
+    if subprocess.run([*mounting, "true"], capture_output=True).returncode:
+        pytest.skip("needs to mount a folder of its own")
+    done = subprocess.run(
+        [*mounting, sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+        timeout=120,
+    )
+    assert (done.stdout, done.stderr) == ("101\n", "")
 
 
 def test_beginning_an_epoch_leaves_the_random_state_as_it_was() -> None:

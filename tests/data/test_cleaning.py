@@ -11,6 +11,7 @@ from aiayn.data.cleaning import (
     RATIO,
     TOO_LONG,
     Cleaning,
+    NearDuplicates,
     pair_hashes,
     removed_by_rule,
 )
@@ -64,16 +65,31 @@ def test_the_ratio_holds_in_both_directions() -> None:
     assert verdicts.tolist() == [KEPT, KEPT, RATIO, RATIO]
 
 
-def test_a_side_without_tokens_is_empty_before_it_is_too_long() -> None:
-    assert Cleaning(max_length=5).judge_lengths(np.array([0, 7]), np.array([7, 1])).tolist() == [EMPTY, TOO_LONG]
-
-
 def test_rules_can_be_switched_off() -> None:
     cleaning = Cleaning(max_length=None, max_ratio=None, held_out=False, duplicates=False)
     verdicts = cleaning.judge_text(["a", "a"], ["b", "b"], held_out=({"a"}, set()))
     cleaning.judge_repetition(verdicts, np.array([7, 7]))
     assert verdicts.tolist() == [KEPT, KEPT]
     assert cleaning.judge_lengths(np.array([997]), np.array([1])).tolist() == [KEPT]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "near"),
+    [
+        ("Anna called at 5:00.", True),
+        ('"anna, called" at 17', True),
+        ("\u201e\u00c4RGER\u201c im B\u00fcro \u2013", True),
+        ("Anna called at five.", False),
+        ("\u00c4RGER im B\u00e4ro", False),
+        ("\u6211 17", True),
+        ("\u4f60 17", False),
+        ("1989", False),  # without a letter there is nothing to know it by
+        ("", False),
+    ],
+)
+def test_a_near_duplicate_has_the_same_letters(sentence: str, near: bool) -> None:
+    known = NearDuplicates(["Anna called at 6:30 !", "\u00e4rger im B\u00fcro", "\u6211", "1989", ""])
+    assert (sentence in known) == near
 
 
 def test_counts_name_every_rule() -> None:

@@ -77,7 +77,7 @@ def test_each_rule_removes_and_counts_what_it_should(tmp_path: Path) -> None:
     dirt = [
         ("", "leer"),
         (" \u3000", "leer"),
-        ("\u200b", "leer"),  # is found empty when it is encoded
+        ("\u200b", "leer"),
         ("the dog saw a house", "anders"),
         (" anders", "dog sah haus "),
         TRAIN[3],
@@ -94,6 +94,28 @@ def test_each_rule_removes_and_counts_what_it_should(tmp_path: Path) -> None:
     assert found.statistics["tokens"] == {
         side: int(getattr(found.pairs("train"), side).lengths.sum()) for side in ("source", "target")
     }
+
+
+def test_pairs_that_are_the_same_to_the_model_are_the_same_to_the_rules(tmp_path: Path) -> None:
+    text = Lines(
+        [
+            *TRAIN,
+            ("the  dog\u00a0saw a\u200bhouse", "eins"),  # one of dev, by its ids
+            ("zwei", "dog\x07 sah haus"),
+            (TRAIN[3][0].replace(" ", "\u2003"), f"{TRAIN[3][1]}\ufeff"),
+        ]
+    )
+    found = prepared(text, tmp_path)
+    assert decoded(found, "train") == TRAIN
+    assert found.statistics["removed"] == {"empty": 0, "held_out": 2, "duplicate": 1, "too_long": 0, "ratio": 0}
+
+
+def test_near_duplicates_of_dev_and_test_are_counted_and_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    near = [("The dog saw: a HOUSE 7!", "eins"), ("zwei", "dog sah haus.")]
+    found = prepared(Lines([*TRAIN, *near, ("the dog saw a house", "drei")]), tmp_path, vocab_size=53)
+    assert (found.statistics["near_held_out"], found.statistics["removed"]["held_out"]) == (2, 1)
+    assert found.statistics["kept"] == 22
+    assert "2 of the pairs kept have a side that differs from one of dev in case" in caplog.text
 
 
 def test_dev_and_test_are_kept_line_for_line(tmp_path: Path) -> None:

@@ -192,7 +192,8 @@ def test_multi30k_reads_its_folder() -> None:
 
 
 def test_multi30k_without_a_folder_comes_from_the_hub() -> None:
-    corpus = multi30k(path="nowhere", source_language="de", target_language="en")
+    corpus = multi30k(path="nowhere", source_language="de", target_language="en", revision="7")
+    assert corpus.fingerprint()["revision"] == "7"
     assert corpus.fingerprint()["name"] == "bentrevett/multi30k"
     with pytest.raises(ValueError, match=r"data\.test_set=test_2017_flickr needs the files"):
         multi30k(path=None, source_language="de", target_language="en", test_set="test_2017_flickr")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from aiayn.data.parallel_text import read_lines
-from aiayn.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+from aiayn.data.tokenizer import BOS, EOS, PAD, UNK, Normaliser, Tokenizer
 
 SOURCE = Path(__file__).parents[2] / "src"
 SENTENCES = [f"The {a} saw the {b}." for a in ("dog", "cat", "girl") for b in ("bird", "boat", "house", "horse")] + [
@@ -31,6 +31,14 @@ def test_the_special_ids_are_those_of_the_project(tokenizer: Tokenizer) -> None:
     assert (PAD, UNK, BOS, EOS) == (0, 1, 2, 3)
     assert tokenizer.encode(["\u4e2d"])[0][-1] == UNK
     assert tokenizer.decode([[BOS, *tokenizer.encode(["The dog"])[0], EOS, PAD]]) == ["The dog"]
+
+
+def test_sentences_are_normalised_as_the_model_does_it_whatever_their_characters(tokenizer: Tokenizer) -> None:
+    characters = [chr(code) for code in range(0x10000) if not 0xD800 <= code < 0xE000]
+    sentences = [*characters, *(f"a{character} {character}b" for character in characters), "a  b", "e\u0301", " a "]
+    normalised = Normaliser()(sentences)
+    assert normalised == Normaliser(tokenizer.model)(sentences)
+    assert [not sentence for sentence in normalised] == [not len(ids) for ids in tokenizer.encode(sentences)]
 
 
 def test_text_that_spells_a_special_symbol_is_text(tokenizer: Tokenizer) -> None:

@@ -218,3 +218,14 @@ def test_training_without_wandb_does_not_need_it() -> None:
     tree = ast.parse(Path(tracking.__file__).read_text())
     imported = [node for node in tree.body if isinstance(node, ast.Import)]
     assert "wandb" not in {alias.name for node in imported for alias in node.names}
+
+
+def test_a_user_without_a_home_is_told_what_to_set(
+    logged_out: None, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 3)  # which has no entry in passwd
+    configured = settings(folder)
+    told = pytest.raises(ValueError, match=r"logger=wandb: Could not determine home directory\. Set HOME to a folder")
+    with told, loggers(configured["logger"], folder, configured):
+        pass

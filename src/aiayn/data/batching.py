@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from aiayn.data.ragged import EncodedPairs
 from aiayn.data.tokenizer import BOS, EOS, PAD
@@ -48,8 +49,17 @@ class Batch:
     def pin_memory(self) -> "Batch":
         return replace(self, **{name: getattr(self, name).pin_memory() for name in TENSORS})
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Arrays go through a pipe. Tensors would go through shared memory; where that is full, torch's worker drops
+        # them with a traceback, and who asked for the batch waits for ever.
+        return _of_arrays, (*(getattr(self, name).numpy() for name in TENSORS), self.step_tokens)
+
 
 TENSORS = ("source", "target", "indices")
+
+
+def _of_arrays(source: np.ndarray, target: np.ndarray, indices: np.ndarray, step_tokens: int) -> Batch:
+    return Batch(torch.from_numpy(source), torch.from_numpy(target), torch.from_numpy(indices), step_tokens)
 
 
 class TokenBatchSampler(Sampler[MicroBatch]):
@@ -204,8 +214,7 @@ class PairDataset(Dataset[Batch]):
         else:
             source = self.pairs.source.padded(rows, prefix=False)
             target = self.pairs.target.padded(rows, prefix=True)
-        indices = torch.from_numpy(rows.astype(np.int64))
-        return Batch(torch.from_numpy(source), torch.from_numpy(target), indices, step_tokens)
+        return _of_arrays(source, target, rows.astype(np.int64), step_tokens)
 
 
 class BatchLoader(DataLoader[Batch]):
@@ -238,9 +247,18 @@ class BatchLoader(DataLoader[Batch]):
         # A generator begins at the first `next`, thus after Lightning has set the epoch. Counting what was handed out,
         # not what workers fetched ahead, makes the state that of the training.
         self.batches = self.token_sampler.skip
-        for batch in super().__iter__():
-            self.batches += 1
-            yield batch
+        try:
+            for batch in super().__iter__():
+                self.batches += 1
+                yield batch
+        except (OSError, RuntimeError) as error:  # of the loader: whoever takes the batches raises elsewhere
+            if not self.num_workers:
+                raise
+            reason = " ".join(str(error).split())
+            raise ValueError(
+                f"data.loader_workers={self.num_workers}: {reason}; make room in memory and in /dev/shm, or give 0, "
+                f"which makes the same batches in the training process."
+            ) from error
 
     def state_dict(self) -> dict[str, int]:
         """The epoch, and the batches of it that were handed out: the same on every rank."""
@@ -249,6 +267,10 @@ class BatchLoader(DataLoader[Batch]):
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
         self.token_sampler.set_epoch(state_dict["epoch"])
         self.batches = self.token_sampler.skip = state_dict["batches"]
+
+
+# Of an iterator that could not start its workers, whose deletion else prints a traceback beside the reason.
+_MultiProcessingDataLoaderIter._shutdown = True
 
 
 def _as_it_is(batch: Any) -> Any:

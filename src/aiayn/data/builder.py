@@ -20,10 +20,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from aiayn.data.cleaning import KEPT, Cleaning, pair_hashes, removed_by_rule
+from aiayn.data.cleaning import KEPT, Cleaning, NearDuplicates, pair_hashes, removed_by_rule
 from aiayn.data.parallel_text import ParallelText
 from aiayn.data.ragged import Ragged, RaggedWriter, encode_pairs, to_disk
-from aiayn.data.tokenizer import Tokenizer
+from aiayn.data.tokenizer import Normaliser, Tokenizer
 from aiayn.progress import progress
 
 logger = logging.getLogger(__name__)
@@ -52,14 +52,22 @@ class Builder:
             tokenizer = train(self.sample(verdicts == KEPT, pairs=sample // 2))
         with self.stage("encode"):
             self.write_held_out(held_out, tokenizer)
-            tokens = self.encode(tokenizer, verdicts)
+            tokens, near = self.encode(tokenizer, verdicts, held_out)
         write(self.folder / "tokenizer.model", tokenizer.model)
         kept, removed = _counts(verdicts)
         logger.info("cleaning: %d pairs read, %d kept, removed: %s", len(verdicts), kept, removed)
+        if near:
+            logger.warning(
+                "cleaning: %d of the pairs kept have a side that differs from one of %s in case, punctuation and "
+                "digits only; scores there may flatter",
+                near,
+                " or ".join(held_out),
+            )
         return {
             "pairs_read": len(verdicts),
             "removed": removed,
             "kept": kept,
+            "near_held_out": near,
             "tokens": tokens,
             "splits": {"train": kept, **{split: len(sources) for split, (sources, _) in held_out.items()}},
             "seconds": self.seconds,
@@ -67,12 +75,14 @@ class Builder:
 
     def judge_text(self, held_out: dict[str, Chunk]) -> np.ndarray:
         """Apply the rules that need no tokens; verdicts, `(pairs,)`."""
-        sources_seen, targets_seen = (
-            {sentence.strip() for texts in held_out.values() for sentence in texts[side]} for side in (0, 1)
+        normalised = Normaliser()
+        seen_sources, seen_targets = (
+            set(normalised([sentence.strip() for sentence in side])) for side in _sides(held_out)
         )
         verdicts, hashes = [np.empty(0, np.uint8)], [np.empty(0, np.int64)]
-        for sources, targets in _watched(_chunks(self.text), "judge"):
-            verdicts.append(self.cleaning.judge_text(sources, targets, held_out=(sources_seen, targets_seen)))
+        for chunk in _watched(_chunks(self.text), "judge"):
+            sources, targets = map(normalised, chunk)
+            verdicts.append(self.cleaning.judge_text(sources, targets, held_out=(seen_sources, seen_targets)))
             hashes.append(pair_hashes(sources, targets))
         judged = np.concatenate(verdicts)
         self.cleaning.judge_repetition(judged, np.concatenate(hashes))
@@ -90,20 +100,27 @@ class Builder:
             yield from sources
             yield from targets
 
-    def encode(self, tokenizer: Tokenizer, verdicts: np.ndarray) -> dict[str, int]:
-        """Write the training pairs that passed, and enter the rules that count tokens; tokens by side."""
-        encode = partial(_encode, tokenizer, self.cleaning)
+    def encode(
+        self, tokenizer: Tokenizer, verdicts: np.ndarray, held_out: dict[str, Chunk]
+    ) -> tuple[dict[str, int], int]:
+        """Write the training pairs that passed, and enter the rules that count tokens.
+
+        Returns:
+            Tokens by side, and how many of the pairs that are kept nearly are in dev or test, on either side.
+        """
+        encode = partial(_encode, tokenizer, self.cleaning, [NearDuplicates(side) for side in _sides(held_out)])
         chunks = self.selected(verdicts == KEPT, "encode")
-        judged, tokens = [], dict.fromkeys(SIDES, 0)
+        judged, tokens, near = [], dict.fromkeys(SIDES, 0), 0
         with contextlib.ExitStack() as stack:
             writers = [stack.enter_context(self.writer("train", side, tokenizer)) for side in SIDES]
-            for verdict, *encoded in _in_order(encode, chunks, workers=self.workers):
+            for verdict, alike, *encoded in _in_order(encode, chunks, workers=self.workers):
                 judged.append(verdict)
+                near += alike
                 for side, writer, ragged in zip(SIDES, writers, encoded, strict=True):
                     writer.append(ragged)
                     tokens[side] += len(ragged.tokens)
         verdicts[verdicts == KEPT] = np.concatenate(judged)
-        return tokens
+        return tokens, near
 
     def write_held_out(self, held_out: dict[str, Chunk], tokenizer: Tokenizer) -> None:
         """Write dev and test line for line, as text and encoded."""
@@ -137,12 +154,21 @@ class Builder:
         logger.info("%s: %.1f s", name, self.seconds[name])
 
 
-def _encode(tokenizer: Tokenizer, cleaning: Cleaning, chunk: Chunk) -> tuple[np.ndarray, Ragged, Ragged]:
-    """Encode a chunk: verdicts, and the sources and targets that no rule removes."""
+def _encode(
+    tokenizer: Tokenizer, cleaning: Cleaning, known: list[NearDuplicates], chunk: Chunk
+) -> tuple[np.ndarray, int, Ragged, Ragged]:
+    """Encode a chunk: verdicts; of the pairs that no rule removes the near duplicates' number, sources, and targets."""
     encoded = encode_pairs(tokenizer, *chunk)
     verdicts = cleaning.judge_lengths(encoded.source.lengths, encoded.target.lengths)
     keep = verdicts == KEPT
-    return verdicts, encoded.source.select(keep), encoded.target.select(keep)
+    near = sum(s in known[0] or t in known[1] for s, t in itertools.compress(zip(*chunk, strict=True), keep.tolist()))
+    return verdicts, near, encoded.source.select(keep), encoded.target.select(keep)
+
+
+def _sides(held_out: dict[str, Chunk]) -> tuple[list[str], list[str]]:
+    """All sources and all targets of dev and test."""
+    sources, targets = ([sentence for texts in held_out.values() for sentence in texts[side]] for side in (0, 1))
+    return sources, targets
 
 
 def _whole(text: ParallelText, split: str) -> Chunk:

@@ -4,17 +4,18 @@ The paper does not describe its cleaning; tensor2tensor, its code, drops empty s
 others are the usual rules of later recipes. A pair is charged to the first rule that it breaks, in the order of
 `RULES`; so the counts add up, and depend on the text and the settings only:
 
-1. `empty`: a side is empty or white space (or, found only once it is encoded, nothing but invisible characters);
-2. `held_out`: the source is a source of dev or test, or the target one of their targets, word for word;
+1. `empty`: a side is empty, or nothing but white space and invisible characters;
+2. `held_out`: the source is a source of dev or test, or the target one of their targets;
 3. `duplicate`: source and target both equal those of an earlier pair that passed 1 and 2;
 4. `too_long`: a side has more than `max_length` tokens;
 5. `ratio`: one side has more than `max_ratio` times the tokens of the other.
 
-Rules 1 to 3 look at the text, stripped of white space at its ends, before anything is learnt from it: so the tokenizer
-never sees dev, test, or a pair twice. Rules 4 and 5 count tokens, EOS left out.
+Rules 1 to 3 look at the text before anything is learnt from it: so the tokenizer never sees dev, test, or a pair twice.
+They compare what a model would see of it: the text as the tokenizer normalises it, in which other white space and
+invisible characters make no other sentence. Rules 4 and 5 count tokens, EOS left out.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,9 +56,9 @@ class Cleaning:
         """Apply the rules that look at one pair's text.
 
         Args:
-            sources: Stripped sentences, one a pair.
-            targets: Their translations, stripped.
-            held_out: Stripped sources and targets of dev and test; sets, for speed.
+            sources: Normalised sentences, one a pair.
+            targets: Their translations, normalised.
+            held_out: Normalised sources and targets of dev and test; sets, for speed.
 
         Returns:
             Verdicts, `(pairs,)`: KEPT, EMPTY or HELD_OUT.
@@ -92,7 +93,7 @@ class Cleaning:
             target_lengths: Likewise.
 
         Returns:
-            Verdicts, `(pairs,)`: KEPT, EMPTY, TOO_LONG or RATIO.
+            Verdicts, `(pairs,)`: KEPT, TOO_LONG or RATIO.
         """
         longer, shorter = np.maximum(source_lengths, target_lengths), np.minimum(source_lengths, target_lengths)
         verdicts = np.full(len(longer), KEPT, dtype=np.uint8)
@@ -100,8 +101,34 @@ class Cleaning:
             verdicts[longer > self.max_ratio * shorter] = RATIO
         if self.max_length is not None:
             verdicts[longer > self.max_length] = TOO_LONG
-        verdicts[shorter == 0] = EMPTY
         return verdicts
+
+
+class NearDuplicates:
+    """Knows sentences again that differ in case, punctuation, digits and spaces only.
+
+    Args:
+        sentences: To be known; one without a letter never is.
+    """
+
+    def __init__(self, sentences: Iterable[str]) -> None:
+        self._letters = {letters for sentence in sentences if (letters := _letters(sentence))}
+        # Where the letters are equal, those of ASCII are, and these are found in a quarter of the time.
+        self._ascii = {_ascii_letters(letters) for letters in self._letters}
+
+    def __contains__(self, sentence: str) -> bool:
+        return _ascii_letters(sentence) in self._ascii and _letters(sentence) in self._letters
+
+
+def _letters(sentence: str) -> str:
+    return "".join(filter(str.isalpha, sentence.lower()))
+
+
+def _ascii_letters(sentence: str) -> bytes:
+    return sentence.lower().encode().translate(None, NO_LETTERS)
+
+
+NO_LETTERS = bytes(set(range(256)) - set(b"abcdefghijklmnopqrstuvwxyz"))
 
 
 def pair_hashes(sources: Sequence[str], targets: Sequence[str]) -> np.ndarray:

@@ -26,7 +26,7 @@ from aiayn.data.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 1  # of a corpus folder; with a new one every corpus is prepared anew
+FORMAT = 2  # of a corpus folder; with a new one every corpus is prepared anew
 
 
 class Corpus:
@@ -35,7 +35,8 @@ class Corpus:
     Attributes:
         path: Its folder.
         tokenizer: The tokenizer that encoded it.
-        statistics: Pairs read, removed by each rule, and kept; tokens by side; seconds by stage; pairs by split.
+        statistics: Pairs read, removed by each rule, and kept; those kept that are nearly in dev or test; tokens by
+            side; seconds by stage; pairs by split.
     """
 
     def __init__(self, path: Path, *, tokenizer: Tokenizer, statistics: dict[str, Any]) -> None:

@@ -90,7 +90,8 @@ class HubText:
         subset: Configuration on the hub, such as "de-en"; in a local folder, the sub-folder of that name.
         splits: Our name of each split and the data set's; None as the data set's name leaves a split out.
         path: Local data set (folder or file of Parquet, JSON lines, ...) that is read in place of the hub's.
-        revision: Commit or tag on the hub. Without one the hub's text is taken never to change.
+        revision: Commit on the hub. Without one the text is what the hub holds when it is read, and a prepared corpus
+            of that name is found again though the hub's text has changed.
     """
 
     def __init__(
@@ -173,7 +174,12 @@ class HubText:
 
 
 def multi30k(
-    *, path: str | Path | None, source_language: str, target_language: str, test_set: str = "test_2016_flickr"
+    *,
+    path: str | Path | None,
+    source_language: str,
+    target_language: str,
+    test_set: str = "test_2016_flickr",
+    revision: str | None = None,
 ) -> ParallelText:
     """Multi30k, raw: from the folder `path` where it exists (`train.en.gz`, `val.en.gz`, ...), else from the hub.
 
@@ -182,6 +188,7 @@ def multi30k(
         source_language: "en", "de" or "fr" (the hub's copy has no French).
         target_language: As source_language.
         test_set: Which test set becomes "test"; the hub's copy has test_2016_flickr only.
+        revision: Commit of the hub's copy.
     """
     if path is not None and (folder := Path(path).expanduser()).is_dir():
         names = {"train": "train", "dev": "val", "test": test_set}
@@ -194,8 +201,17 @@ def multi30k(
         )
     if test_set != "test_2016_flickr":
         raise ValueError(f"data.test_set={test_set} needs the files of Multi30k, and data.path={path} is no folder.")
-    logger.warning("There is no folder data.path=%s: Multi30k comes from the hub (bentrevett/multi30k).", path)
-    return HubText(name="bentrevett/multi30k", source_language=source_language, target_language=target_language)
+    logger.warning(
+        "There is no folder data.path=%s: Multi30k comes from the hub (bentrevett/multi30k, %s).",
+        path,
+        revision or "not pinned: data.corpus.revision=COMMIT pins it",
+    )
+    return HubText(
+        name="bentrevett/multi30k",
+        source_language=source_language,
+        target_language=target_language,
+        revision=revision,
+    )
 
 
 def _check_split(split: str, splits: list[str]) -> None:

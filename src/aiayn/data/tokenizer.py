@@ -3,12 +3,14 @@
 A tokenizer is the bytes of its SentencePiece model and nothing else, so it travels inside a corpus and inside every
 checkpoint. The ids of the four special symbols are fixed here for the whole project. Encoded sentences hold none of
 them; batching adds EOS and BOS. The paper's tool was tensor2tensor's own subword encoder; SentencePiece differs in
-normalising the text first (`nmt_nfkc`: Unicode NFKC, and runs of white space become one space).
+normalising the text first (`nmt_nfkc`: Unicode NFKC, control characters dropped, runs of white space and of invisible
+characters become one space).
 """
 
 import hashlib
 import io
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
@@ -16,6 +18,7 @@ import sentencepiece
 
 PAD, UNK, BOS, EOS = range(4)
 SPACE = "\u2581"  # in pieces; one that begins with it begins a word
+RULE = "nmt_nfkc"  # by which SentencePiece normalises, and has always done here
 
 
 class Tokenizer:
@@ -69,6 +72,7 @@ class Tokenizer:
                 vocab_size=vocab_size,
                 character_coverage=character_coverage,
                 byte_fallback=byte_fallback,
+                normalization_rule_name=RULE,
                 pad_id=PAD,
                 unk_id=UNK,
                 bos_id=BOS,
@@ -126,6 +130,36 @@ class Tokenizer:
 
     def __reduce__(self) -> tuple[Callable[[bytes], "Tokenizer"], tuple[bytes]]:
         return type(self), (self.model,)
+
+
+class Normaliser:
+    """What a tokenizer sees of sentences: where this makes them equal, their ids are.
+
+    Args:
+        model: The tokenizer's; None for any that is trained here.
+    """
+
+    def __init__(self, model: bytes | None = None) -> None:
+        self._unchanged = _is_normalised if model is None else lambda sentence: False
+        given = {"rule_name": RULE} if model is None else {"model_proto": model}
+        self._processor = sentencepiece.SentencePieceNormalizer(
+            **given, add_dummy_prefix=False, escape_whitespaces=False, remove_extra_whitespaces=True
+        )
+
+    def __call__(self, sentences: Sequence[str]) -> list[str]:
+        return [s if self._unchanged(s) else self._processor.normalize(s) for s in sentences]
+
+
+def _is_normalised(sentence: str) -> bool:
+    """Whether RULE certainly leaves a sentence as it is: true of most, and seen sooner than SentencePiece sees it."""
+    return (
+        unicodedata.is_normalized("NFKC", sentence)
+        and sentence.isprintable()  # no control or format character, no white space but the plain space
+        and "  " not in sentence
+        and "\u2581" not in sentence  # these two are printable, and become spaces
+        and "\ufffd" not in sentence
+        and sentence.strip(" ") == sentence
+    )
 
 
 def _noting(failures: list[BaseException], sentences: Iterable[str]) -> Iterator[str]:

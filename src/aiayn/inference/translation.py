@@ -160,7 +160,14 @@ def open_with(
     if exported:
         model = ctranslate2_decoder.load(paths[0])
     else:
-        with TemporaryDirectory() as folder:
-            export.write_ctranslate2(read(paths[0]), Path(folder))
-            model = ctranslate2_decoder.load(Path(folder))
+        loaded = read(paths[0])
+        try:
+            with TemporaryDirectory() as folder:
+                export.write_ctranslate2(loaded, Path(folder))
+                model = ctranslate2_decoder.load(Path(folder))
+        except OSError as error:
+            raise OSError(
+                f"backend=ctranslate2 exports {paths[0]} to the system's temporary folder: {error}; make room there, "
+                f"name another by TMPDIR, or export it by task=export and name what that writes."
+            ) from error
     return model, model

@@ -120,8 +120,10 @@ class MultiHeadAttention(nn.Module):
         self.widths = [heads * d_k, heads * d_k, heads * d_v]
         self.projection = nn.Linear(d_model, sum(self.widths))
         self.output = nn.Linear(heads * d_v, d_model)
-        # Glorot over the three stacked, a smaller bound than over each: as in the paper's code (tensor2tensor 1.0,
-        # common_attention.py: multihead_attention). After 400 steps on the embedded corpus: 0.90 nats, not 1.50.
+        # Glorot over the three stacked, a smaller bound than over each: after 400 steps on the embedded corpus 0.90
+        # nats, not 1.50. The paper's code stacks all three in self-attention only, and keys and values in attention to
+        # a memory (tensorflow/tensor2tensor:tensor2tensor/models/common_attention.py of 2017: multihead_attention).
+        # facebookresearch/fairseq:fairseq/modules/multihead_attention.py (reset_parameters) has our bound in both.
         nn.init.xavier_uniform_(self.projection.weight)
         nn.init.xavier_uniform_(self.output.weight)
         nn.init.zeros_(self.projection.bias)

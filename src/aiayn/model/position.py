@@ -56,6 +56,9 @@ class LearnedPosition(nn.Module):
             )
         self.longest = max_length
         self.table = nn.Parameter(torch.empty(max_length, d_model))
+        # The paper gives no scale. This one is facebookresearch/fairseq:fairseq/modules/positional_embedding.py's;
+        # tensorflow/tensor2tensor:tensor2tensor/models/common_attention.py of 2017 (add_positional_embedding_nd) has 1,
+        # and later versions Glorot's. Which of them row (E) had is not known.
         nn.init.normal_(self.table, std=d_model**-0.5)
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:

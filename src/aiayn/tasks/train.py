@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,11 @@ def train(cfg: DictConfig) -> float | None:
         if rank_zero_only.rank == 0 and folder.result.get("status") != "done":  # type: ignore[attr-defined]
             folder.write(status="failed", error=" ".join(str(error).split()) or type(error).__name__, config=config)
         raise
-    show(folder, corpus)
+    try:
+        show(folder, corpus)
+    except (OSError, ValueError) as error:  # a run that is done has not failed
+        log.warning("the run is done; what it has come to could not be printed: %s", error)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python tries again at the end, and fails
     return dev_bleu(folder)
 
 

@@ -78,7 +78,10 @@ def _wandb_settings(settings: dict[str, Any], folder: Path, config: dict[str, An
     """Add the run's id, kept in its folder, its name, group and tags, and whether W&B has to be offline."""
     import wandb
 
-    file, surroundings = folder / ID, wandb.setup().settings
+    try:
+        file, surroundings = folder / ID, wandb.setup().settings
+    except RuntimeError as error:  # no home folder: neither HOME is set, nor has this user an entry in passwd
+        raise ValueError(f"logger=wandb: {error} Set HOME to a folder that W&B may keep its settings in.") from error
     if file.exists():
         settings["id"] = settings["id"] or file.read_text()
         settings["tags"] = None  # others would replace those that the run has there
