@@ -36,8 +36,8 @@ def test_a_finished_run_is_done_until_more_steps_are_asked_for(tmp_path: Path) -
     ("now", "done"),
     [
         ({}, True),
-        ({"callbacks": {"speed": {"log_steps": 5}, "stop": {"patience": 3}}}, True),
-        ({"callbacks": {"speed": {}, "stop": {"patience": 5}}}, False),
+        ({"callbacks": {"speed": {"log_steps": 5}, "early_stopping": {"patience": 3}}}, True),
+        ({"callbacks": {"speed": {}, "early_stopping": {"patience": 5}}}, False),
         ({"callbacks": {"speed": {}}}, False),
         ({"trainer": {"max_time": "01:00:00:00"}}, False),
         ({"training": {"max_steps": 99, "max_epochs": None}}, True),
@@ -47,7 +47,7 @@ def test_a_finished_run_is_done_until_more_steps_are_asked_for(tmp_path: Path) -
     ids=str,
 )
 def test_a_run_that_was_stopped_is_done_until_what_stopped_it_is_changed(tmp_path: Path, now: dict, done: bool) -> None:
-    stopped = {**config(max_steps=11), "callbacks": {"speed": {}, "stop": {"patience": 3}}}
+    stopped = {**config(max_steps=11), "callbacks": {"speed": {}, "early_stopping": {"patience": 3}}}
     folder = RunFolder(tmp_path, stopped)
     folder.start()
     folder.write(status="done", steps=7, stopped="no better")
@@ -132,7 +132,7 @@ def test_the_latest_checkpoint_is_the_one_with_the_most_steps(tmp_path: Path) ->
     assert folder.latest == folder.checkpoints / "step_10000000.ckpt"
 
 
-@pytest.mark.parametrize(("theirs", "mine", "fits"), [({}, {"x": False}, True), ({"x": None}, {"x": 0}, False)])
+@pytest.mark.parametrize(("theirs", "mine", "fits"), [({}, {"x": False}, True), ({"x": 3}, {"x": None}, False)])
 def test_only_a_switch_that_is_off_may_be_missing(tmp_path: Path, theirs: dict, mine: dict, fits: bool) -> None:
     finished(tmp_path)
     folder = RunFolder(tmp_path, {**config(), "model": {"d_ff": 11, **mine}})
@@ -140,7 +140,7 @@ def test_only_a_switch_that_is_off_may_be_missing(tmp_path: Path, theirs: dict, 
     if fits:
         folder.check_resumable(stored, 5, {})
     else:
-        with pytest.raises(ValueError, match=r"model\.x=None, not 0"):
+        with pytest.raises(ValueError, match=r"model\.x=3, not None"):
             folder.check_resumable(stored, 5, {})
 
 
