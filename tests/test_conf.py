@@ -32,6 +32,7 @@ NEEDED = {
     "task=serve": ["checkpoint=x"],
     "task=rescore": ["checkpoint=x", "source=a", "target=b"],
     "task=compare": ["a=x", "b=y"],
+    "task=diff": ["a=x", "b=y"],
     "task=attention": ["checkpoint=x", "sentence=y"],
     "task=heads": ["run=x"],
     "task=export": ["checkpoint=x", "output=y"],

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from aiayn.terminal import Terminal
 
 log = logging.getLogger(__name__)
 SECONDS = 10.0  # between two plain lines
@@ -29,7 +30,7 @@ def progress(description: str, *, total: int | None, done: int = 0, silent: bool
         done: Units that were done before, in a resumed run.
         silent: Show nothing, for ranks other than the first.
     """
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     if silent:
         yield lambda units=1, text="": None
     elif console.is_terminal:

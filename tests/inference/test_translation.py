@@ -108,3 +108,10 @@ def test_importing_the_package_loads_no_torch() -> None:
     assert (
         subprocess.run([sys.executable, "-c", code], cwd=Path(aiayn.__file__).parents[1], check=False).returncode == 0
     )
+
+
+@pytest.mark.parametrize("sentence", ["b\nc", "\nb", "b\n\n", "b\r\nc"])
+def test_a_line_feed_inside_a_sentence_is_refused_and_not_dropped(tokenizer: Tokenizer, sentence: str) -> None:
+    with pytest.raises(ValueError, match="sentence 2 has a line feed inside; give each line as a sentence of its own"):
+        Translator(tokenizer, echo).translate(["a", sentence])
+    assert Translator(tokenizer, echo).translate(["a\n", "b\r\n", "c\u2028d"]) == ["a", "b", "c d"]

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
 from rich.table import Table
 
 from aiayn.evaluation import significance
@@ -28,6 +27,7 @@ from aiayn.report.plots import OURS, Line, Panel, Plot, draw
 from aiayn.run_folder import step_checkpoints
 from aiayn.schema import path_of
 from aiayn.tasks.inputs import chosen_bleu, evaluated_data, evaluated_inference, split_text
+from aiayn.terminal import Terminal
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +143,7 @@ class DevSet:
     def of(cls, cfg: DictConfig, path: Path) -> "DevSet":
         """That of a run's checkpoint; the command line may set keys of `inference`, and name other data."""
         config = checkpoint.read_raw(path)["config"]
-        data = evaluated_data(cfg, config)
+        data = evaluated_data(cfg, config, path)
         data.split = "dev"
         inference = evaluated_inference(cfg, config)
         return cls(*split_text(data), inference, cfg.trainer.accelerator, chosen_bleu(cfg, data))
@@ -237,4 +237,4 @@ def show(points: Sequence[CurvePoint]) -> None:
         against_first = [gain, f"{p.p_first:.3f}"] if p.k > 1 else ["", ""]
         against_best = "best" if p is best else f"{p.p_best:.3f}"
         table.add_row(str(p.k), str(p.steps[-1]), f"{p.bleu:.2f}", *against_first, against_best)
-    Console().print(table)
+    Terminal().print(table)

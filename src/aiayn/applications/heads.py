@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from aiayn.analysis.figures import draw_heads
@@ -24,6 +23,7 @@ from aiayn.inference import checkpoint
 from aiayn.inference.translation import translator
 from aiayn.report.formats import markdown_table
 from aiayn.tasks.inputs import chosen_bleu, chosen_folder, evaluated_data, run_of, split_text
+from aiayn.terminal import Terminal, visible
 from aiayn.training.tracking import loggers
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ def heads(cfg: DictConfig) -> None:
     run = run_of(file)
     folder = chosen_folder(cfg.output, run / "heads" / f"{file.stem}.{cfg.data.split}")
     loaded = checkpoint.read(file)
-    data = evaluated_data(cfg, loaded.config)
+    data = evaluated_data(cfg, loaded.config, file)
     sources, references = (side[: cfg.sentences] for side in split_text(data))
     model = loaded.model(cfg.trainer.accelerator)
     attentions(model, "project", "heads", "output")  # what has none of these is refused before the long work
@@ -78,7 +78,7 @@ def heads(cfg: DictConfig) -> None:
     show(figures, told)
     if "wandb" in cfg.logger:
         log_to_wandb(cfg, run, loaded.config, figures=figures, picture=folder / "heads.png")
-    print(folder)
+    print(visible(folder))
 
 
 def records(figures: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
@@ -120,7 +120,7 @@ def notes(figures: Mapping[str, np.ndarray]) -> list[str]:
 
 def show(figures: Mapping[str, np.ndarray], told: Sequence[str]) -> None:
     """Print the table."""
-    console, table = Console(), Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)  # 80 characters
+    console, table = Terminal(), Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)  # 80 characters
     for number, name in enumerate(COLUMNS):
         table.add_column(name, justify="right" if number else "left", no_wrap=True)
     last = figures["p"].shape[2]

@@ -44,6 +44,21 @@ class Translation:
     pieces: int = 1
 
 
+def check_sentences(sentences: Sequence[str]) -> None:
+    """Refuse what is no list of sentences.
+
+    A line feed separates sentences here as in files, where it alone ends a line; at the end of one it says nothing.
+
+    Raises:
+        ValueError: if it is one string, or a sentence is of several lines, which the model would read as one.
+    """
+    if isinstance(sentences, str):
+        raise ValueError("sentences must be a list of them, got one string; give [sentence].")
+    for number, sentence in enumerate(sentences, 1):
+        if "\n" in sentence.removesuffix("\n"):
+            raise ValueError(f"sentence {number} has a line feed inside; give each line as a sentence of its own.")
+
+
 class Translator:
     """Translate plain text.
 
@@ -71,6 +86,9 @@ class Translator:
             sentences: Plain text.
             name: Of the sentences, for the progress bar.
             silent: Show no progress.
+
+        Raises:
+            ValueError: as `check_sentences`.
         """
         return [found[0].text for found in self.n_best(sentences, 1, name=name, silent=silent)]
 
@@ -86,9 +104,11 @@ class Translator:
             n: At most the beam's width.
             name: Of the sentences, for the progress bar.
             silent: Show no progress.
+
+        Raises:
+            ValueError: as `check_sentences`.
         """
-        if isinstance(sentences, str):
-            raise ValueError("sentences must be a list of them, got one string; give [sentence].")
+        check_sentences(sentences)
         pieces = [self._pieces(source) for source in self.tokenizer.encode(sentences)]
         if long := sum(len(sentence) > 1 for sentence in pieces):
             limit = f"more than {self.max_source_length} tokens"

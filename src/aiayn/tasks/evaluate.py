@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
 from rich.table import Table
 
 from aiayn.data.corpus import Corpus
@@ -28,6 +27,7 @@ from aiayn.model.transformer import Transformer
 from aiayn.report.runs import absolute
 from aiayn.run_folder import RunFolder
 from aiayn.tasks.inputs import checkpoint_files, evaluated_data, evaluated_inference, split_text
+from aiayn.terminal import Terminal, visible
 
 log = logging.getLogger(__name__)
 
@@ -147,9 +147,7 @@ def write_lines(path: Path, lines: Sequence[str]) -> None:
 
 def show(folder: RunFolder, corpus: Corpus, *, samples: int = 4) -> None:
     """Print what a finished run has come to: scores with signatures, a few translations, speed, and its folder."""
-    result, console = folder.result, Console()
-    if not console.is_terminal:
-        console.width = 200
+    result, console = folder.result, Terminal()
     sets = {
         f"{name} {split}": scored
         for name, splits in result["scores"].items()
@@ -189,7 +187,7 @@ def evaluate(cfg: DictConfig) -> None:
     files = checkpoint_files(cfg.checkpoint)
     name = files[0].stem if len(files) == 1 else "ensemble"
     loaded, model = ensemble.load(files, accelerator=cfg.trainer.accelerator)
-    data = evaluated_data(cfg, loaded.config)
+    data = evaluated_data(cfg, loaded.config, files[0])
     sources, references = split_text(data)
     inference = evaluated_inference(cfg, loaded.config)
     result = evaluate_sentences(
@@ -217,6 +215,7 @@ def evaluate(cfg: DictConfig) -> None:
     searched = f"beam {inference['beam']}, alpha {inference['alpha']}"
     log.info("checkpoint %s, step %d, %s", absolute(cfg.checkpoint), loaded.step, searched)
     for score in result.scores.values():
-        print(f"{data.name} {data.split} {score}")
-    print(f"{data.name} {data.split} perplexity {result.perplexity:.2f}, exact match {100 * result.exact_match:.1f} %")
+        print(visible(f"{data.name} {data.split} {score}"))
+    figures = f"perplexity {result.perplexity:.2f}, exact match {100 * result.exact_match:.1f} %"
+    print(visible(f"{data.name} {data.split} {figures}"))
     log.info("%d translations in %s", len(sources), folder)
