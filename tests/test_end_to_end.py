@@ -131,7 +131,7 @@ def test_a_stale_run_says_so_does_not_go_on_and_begins_anew_when_it_is_forced(
 ) -> None:
     folder = tmp_path / "copy"  # a run that was moved is still done
     shutil.copytree(finished, folder)
-    assert "stale" not in aiayn(f"run_dir={folder}").stderr
+    assert "it is stale" not in aiayn(f"run_dir={folder}").stderr
     result = json.loads((folder / "result.json").read_text())
     result["made_of"]["text"] = "of another text"
     (folder / "result.json").write_text(json.dumps(result))

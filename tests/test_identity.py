@@ -215,7 +215,7 @@ def test_another_checkpoint_under_the_name_shows(tmp_path: Path) -> None:
     "corpus",
     [
         {"_target_": "mine.Corpus"},
-        {"_target_": "aiayn.data.corpus.shutil.rmtree", "path": "PLACE"},
+        {"_target_": "aiayn.data.parallel_text.Path.rmdir", "_args_": ["PLACE"]},
         {"_target_": "aiayn.data.parallel_text.TextFiles", "train": {"_target_": "os.rmdir", "path": "PLACE"}},
         {"_target_": "aiayn.data.parallel_text.TextFiles", "train": {"source": "${oc.env:HOME}", "target": "x"}},
         {"_target_": "aiayn.data.parallel_text.TextFiles", "train": {"source": 3, "target": [None]}},

@@ -35,12 +35,12 @@ def progress(description: str, *, total: int | None, done: int = 0, silent: bool
         yield lambda units=1, text="": None
     elif console.is_terminal:
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[text]}"),
+            TextColumn("{task.fields[text]}", markup=False),
         )
         with Progress(*columns, console=console) as bar:
             task = bar.add_task(description, total=total, completed=done, text="")

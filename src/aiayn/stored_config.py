@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass
 from typing import Any, get_type_hints
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from aiayn.schema import DataConfig, InferenceConfig, ModelConfig, PaperConfig, TrainingConfig, check_ranges
@@ -32,8 +32,8 @@ class StoredConfig:
     callbacks: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
     logger: dict[str, Any] = field(default_factory=dict)
-    scale: dict[str, Any] = field(default_factory=dict)
-    report: dict[str, Any] = field(default_factory=dict)
+    scale: dict[str, Any] = MISSING
+    report: dict[str, Any] = MISSING
 
 
 def checked(config: Any) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class Terminal(Console):
     """Rich's console without control characters from what is printed, and with room where it is no terminal."""
 
     def __init__(self, *, stderr: bool = False) -> None:
-        super().__init__(stderr=stderr, highlight=False)
+        super().__init__(stderr=stderr, highlight=False, markup=False)  # a path may hold [/b]
         if not self.is_terminal:
             self.width = 250
 

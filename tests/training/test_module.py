@@ -106,7 +106,7 @@ def test_gradients_are_no_longer_than_their_common_norm(
 def refusal(*overrides: str) -> str:
     config: Any = OmegaConf.to_container(composed(*SMALL, *overrides))
     with pytest.raises(ValueError, match="trainer") as error:
-        build_trainer(config, [])
+        build_trainer(config)
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -122,5 +122,5 @@ def test_what_has_a_key_here_is_not_told_to_lightning(monkeypatch: pytest.Monkey
 
 def test_the_passes_over_the_corpus_end_the_training() -> None:
     config: Any = OmegaConf.to_container(composed(*SMALL, "training.max_epochs=3", "training.gradient_clip_norm=0.7"))
-    trainer = build_trainer(config, [])
+    trainer = build_trainer(config)
     assert (trainer.max_epochs, trainer.max_steps, trainer.gradient_clip_val) == (3, 24, 0.7)

@@ -26,7 +26,7 @@ from aiayn.inference.translation import translator
 from aiayn.report.plots import OURS, Line, Panel, Plot, draw
 from aiayn.run_folder import step_checkpoints
 from aiayn.schema import path_of
-from aiayn.tasks.inputs import chosen_bleu, evaluated_data, evaluated_inference, split_text
+from aiayn.tasks.inputs import chosen_bleu, described, evaluated_data, evaluated_inference, split_text
 from aiayn.terminal import Terminal
 
 log = logging.getLogger(__name__)
@@ -175,7 +175,7 @@ def curve(cfg: DictConfig, paths: Sequence[Path], output: Path) -> None:
     label = "dev BLEU; bars: 95 % of the difference from k = 1"
     draw(Plot("curve", title, [Panel("k", label, [line], ticks=[float(p.k) for p in points])]), output / "curve.png")
     show(points)
-    print(f"dev, beam {dev.inference['beam']}: {scored[0][0].signature}; p: paired bootstrap over sentences, two-sided")
+    print(f"dev, {described(dev.inference)}: {scored[0][0].signature}; p: paired bootstrap over sentences, two-sided")
     log.info("curve.csv and curve.png are in %s", output)
 
 

@@ -34,9 +34,9 @@ from aiayn.identity import leaves
 from aiayn.report.formats import markdown, markdown_table
 from aiayn.report.runs import Run
 from aiayn.report.table import MINUS, Column, Notes, cells
-from aiayn.schema import count_of, path_of
+from aiayn.schema import count_of, output_of, path_of
 from aiayn.stored_config import checked
-from aiayn.tasks.inputs import evaluated_data, split_text
+from aiayn.tasks.inputs import described, evaluated_data, split_text
 from aiayn.terminal import Terminal
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ def compare(cfg: DictConfig) -> None:
             different sentences.
     """
     examples, most = (count_of(cfg, key, least=0) for key in ("examples", "training_sentences"))
-    output = path_of(cfg, "output") if cfg.output is not None else None
+    output = output_of(cfg)
     one, other = read_system(cfg, "a"), read_system(cfg, "b")
     if one.name == other.name:
         raise ValueError(f"a and b are both {one.name}; name another folder, or give b_checkpoint=last.")
@@ -137,8 +137,7 @@ def read_system(cfg: DictConfig, key: str) -> System:
             "translated, as in data=text data.test.source=..., or run task=evaluate again."
         )
     searched = run.config.get("inference") or {}
-    known = [f"{key} {searched[key]}" for key in ("beam", "alpha") if key in searched]
-    name = ", ".join([str(run.folder), f"checkpoint {checkpoint}", *known])
+    name = ", ".join(filter(None, [str(run.folder), f"checkpoint {checkpoint}", described(searched)]))
     return System(name, data, corpus, sources, references, hypotheses, signature)
 
 

@@ -22,7 +22,8 @@ from aiayn.files import write_text
 from aiayn.inference import checkpoint
 from aiayn.inference.translation import translator
 from aiayn.report.formats import markdown_table
-from aiayn.tasks.inputs import chosen_bleu, chosen_folder, evaluated_data, run_of, split_text
+from aiayn.schema import check_ranges, path_of
+from aiayn.tasks.inputs import chosen_bleu, chosen_folder, described, evaluated_data, run_of, split_text
 from aiayn.terminal import Terminal, visible
 from aiayn.training.tracking import loggers
 
@@ -50,7 +51,8 @@ def heads(cfg: DictConfig) -> None:
     """
     if cfg.sentences is not None and not (type(cfg.sentences) is int and cfg.sentences >= 1):
         raise ValueError(f"sentences must be at least 1, or null for all, got {cfg.sentences}; give a whole number.")
-    file = checkpoint.located(Path(str(cfg.run)).absolute())
+    check_ranges({"inference": cfg.inference})
+    file = checkpoint.located(path_of(cfg, "run").absolute())
     run = run_of(file)
     folder = chosen_folder(cfg.output, run / "heads" / f"{file.stem}.{cfg.data.split}")
     loaded = checkpoint.read(file)
@@ -64,7 +66,7 @@ def heads(cfg: DictConfig) -> None:
     score, lost = losses(model, searcher, sources, references, bleu_of=chosen_bleu(cfg, data))
     figures |= lost
 
-    what = f"{data.name} {data.split}, {len(sources):,} sentences, beam {cfg.inference.beam}: {score}"
+    what = f"{data.name} {data.split}, {len(sources):,} sentences, {described(cfg.inference)}: {score}"
     told = [what, *notes(figures)]
     of_this = {
         "checkpoint": str(file),
@@ -167,7 +169,8 @@ def log_to_wandb(
         picture: A PNG file.
     """
     here: Any = OmegaConf.to_container(cfg, resolve=True)
-    theirs = config["logger"].get("wandb", {})
+    theirs = config["logger"].get("wandb")
+    theirs = theirs if isinstance(theirs, Mapping) else {}
     place = {key: theirs.get(key) for key in ("entity", "project", "name", "group")}
     # Text alone: a stranger's file may have chosen it, and what is in settings may be called.
     settings = here["logger"]["wandb"] | {key: value for key, value in place.items() if isinstance(value, str)}

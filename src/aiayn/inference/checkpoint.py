@@ -74,6 +74,8 @@ class Checkpoint:
             ValueError: if the weights do not fit the config.
         """
         has_gpu = torch.cuda.is_available()
+        if accelerator not in ("auto", "cpu", "gpu", "cuda", "mps", "tpu"):
+            raise ValueError(f"trainer.accelerator must be auto, cpu, gpu, cuda, mps or tpu, got {accelerator}.")
         if accelerator in ("gpu", "cuda") and not has_gpu:
             raise ValueError(f"trainer.accelerator={accelerator}, but torch sees no GPU; give auto or cpu.")
         self._check_fit()

@@ -13,11 +13,12 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from aiayn.arguments import check_groups
 from aiayn.data.parallel_text import ParallelText
 from aiayn.evaluation.metric import Score
 from aiayn.inference import checkpoint
 from aiayn.report.runs import Run
-from aiayn.schema import check_ranges
+from aiayn.schema import check_ranges, path_of
 
 
 def overridden() -> list[str]:
@@ -34,7 +35,9 @@ def checkpoint_files(value: Any) -> list[Path]:
         ValueError: if one of them is a folder without an averaged checkpoint.
     """
     paths = value if OmegaConf.is_list(value) else [value]
-    return [checkpoint.located(Path(str(path))) for path in paths]
+    if not paths:
+        raise ValueError("checkpoint=[] names no model; give a file, a run's folder, or several of them.")
+    return [checkpoint.located(path_of({"checkpoint": path}, "checkpoint")) for path in paths]
 
 
 def checkpoint_file(value: Any) -> Path:
@@ -63,6 +66,7 @@ def evaluated_data(cfg: DictConfig, stored: Mapping[str, Any], file: Path | None
     """
     keys = overridden()
     if "data" in keys or "experiment" in keys:
+        check_groups(cfg, "data")
         return cfg.data
     if stray := [key for key in keys if key.startswith("data.") and key != "data.split"]:
         raise ValueError(f"{stray[0]} is set, but not for which data; name them too, as in data=text {stray[0]}=...")
@@ -96,6 +100,15 @@ def evaluated_inference(cfg: DictConfig, stored: Mapping[str, Any]) -> dict[str,
     found = {name: value if name in given else own.get(name, value) for name, value in cfg.inference.items()}
     check_ranges({"inference": found})
     return found
+
+
+def described(inference: Mapping[str, Any]) -> str:
+    """How translations come about, in words: `beam 4, alpha 0.6`, or the settings of the sampling."""
+    if inference.get("temperature") is None:
+        keys: tuple[str, ...] = ("beam", "alpha")
+    else:
+        keys = ("temperature", "top_k", "top_p", "seed")
+    return ", ".join(f"{key} {inference[key]}" for key in keys if inference.get(key) is not None)
 
 
 def chosen_bleu(cfg: DictConfig, data: Mapping[str, Any]) -> Callable[[list[str], list[list[str]]], Score]:
@@ -141,7 +154,7 @@ def chosen_folder(output: Any, default: Path) -> Path:
     Raises:
         ValueError: if a file is in its place.
     """
-    folder = default if output is None else Path(str(output))
+    folder = default if output is None else path_of({"output": output}, "output")
     if taken := [path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()]:
         raise ValueError(f"output must be a folder, got {folder}, and {taken[0]} is none; name another output.")
     return folder

@@ -16,7 +16,6 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.box import SIMPLE_HEAD
-from rich.markup import escape
 from rich.table import Table
 
 from aiayn.evaluation.estimate import GIB, Assumptions, Plan, chosen_precision, estimate
@@ -63,8 +62,8 @@ def read_assumptions(config: Mapping[str, Any]) -> Assumptions:
     Raises:
         ValueError: if there is no such accelerator, or a value is out of range.
     """
-    name, known = config["accelerator"], config["accelerators"]
-    if name not in known:
+    name, known = config["accelerator"], config["accelerators"] or {}
+    if not isinstance(known.get(name), Mapping):
         raise ValueError(
             f"plan.accelerator={name} is not known; there are {', '.join(known)}, "
             f"or add one: '+plan.accelerators.{name}={{bfloat16: ..., float32: ..., memory: ...}}'."
@@ -76,7 +75,7 @@ def read_assumptions(config: Mapping[str, Any]) -> Assumptions:
             continue
         kind, words = (int, "whole number") if key == "plan.devices" else (int | float, "number")
         most = 1 if key == "plan.utilization" else math.inf
-        if isinstance(value, bool) or not isinstance(value, kind) or not 0 < value <= most:
+        if isinstance(value, bool) or not isinstance(value, kind) or not 0 < value <= most or value == math.inf:
             raise ValueError(f"{key} must be a {words} above 0{' and at most 1' if most == 1 else ''}, got {value}.")
     return Assumptions(name, **{key.split(".")[-1]: value for key, value in values.items()})
 
@@ -138,7 +137,7 @@ def show(plans: Sequence[Plan], totals: Mapping[str, Any], assumptions: Assumpti
             overflow="fold",
         )
     for row in plans:
-        table.add_row(*map(escape, (row.name, *(form(key, getattr(row, key)) for key in columns))))
+        table.add_row(row.name, *(form(key, getattr(row, key)) for key in columns))
     if len(plans) > 1:
         sums = {**totals, "refused": f"{totals['refused']} of {totals['rows']}"}
         name = f"all {totals['rows'] - totals['refused'] - totals['uncounted']}"

@@ -17,6 +17,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 from omegaconf import DictConfig, OmegaConf
 
+from aiayn.arguments import check_arguments
 from aiayn.callbacks.speed import TrainingSpeed
 from aiayn.data.corpus import Corpus
 from aiayn.data.datamodule import ParallelDataModule
@@ -27,6 +28,7 @@ from aiayn.run_folder import RunFolder, step_checkpoints
 from aiayn.schema import check
 from aiayn.tasks.evaluate import evaluate_splits, show
 from aiayn.tasks.prepare import prepare_corpus
+from aiayn.training.initialization import initialize
 from aiayn.training.module import TranslationModule
 from aiayn.training.tracking import loggers
 from aiayn.training.trainer import build_trainer, quiet_lightning
@@ -42,10 +44,15 @@ def train(cfg: DictConfig) -> float | None:
     """
     config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
     check(config)
+    check_arguments(config)
     quiet_lightning()
     overrides = HydraConfig.get().overrides
     if "TORCHELASTIC_RUN_ID" in os.environ and "run_dir=" not in " ".join([*overrides.task, *overrides.hydra]):
         raise ValueError("give run_dir=... under torchrun: its ranks would not agree on a name made of the time.")
+    with torch.device("meta"):  # illegal sizes are refused before the run begins
+        checkpoint.build_model(config["model"], vocab_size=config["data"]["vocab_size"])
+    instantiate(config["data"]["corpus"], _convert_="all")  # likewise settings that no text follows from
+    metrics = instantiate(config["metrics"])
     folder = RunFolder(Path(cfg.run_dir), config)
     first_rank = rank_zero_only.rank == 0  # type: ignore[attr-defined]
     if first_rank:
@@ -60,14 +67,12 @@ def train(cfg: DictConfig) -> float | None:
         if changed:
             log.warning("it is stale: %s changed since; force=true removes its results and begins anew.", changed)
         return dev_bleu(folder)
+    trainer = build_trainer(config)
     log.info("run folder: %s", folder.path)
     try:
+        folder.check_kept()
         folder.check_text()
-        with torch.device("meta"):  # illegal sizes are refused before the corpus is prepared
-            checkpoint.build_model(config["model"], vocab_size=config["data"]["vocab_size"])
-        metrics = instantiate(config["metrics"])
-        with loggers(config["logger"], folder.path, config) as opened:
-            trainer = build_trainer(config, opened)
+        with loggers(config.get("logger", {}), folder.path, config) as trainer.loggers:
             corpus = prepare_corpus(cfg)
             fit(trainer, corpus, folder)
             if not trainer.is_global_zero:
@@ -129,6 +134,11 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
             f"model.position.max_length={model.longest} is smaller than the longest sentence, {longest} tokens; "
             f"raise it, or shorten the text (data.cleaning.max_length for train)."
         )
+    if training["initialize"] and not resume:
+        initialized = initialize(model, corpus.tokenizer, Path(training["initialize"]))
+        log.info("begins with the weights of %s, step %d", initialized["file"], initialized["step"])
+        if trainer.is_global_zero:
+            folder.write(initialized=initialized)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     log.info(
         "%s: %s parameters, %s pairs, %d x %d micro-batches a step, %s%s",

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from hydra.utils import instantiate
 from lightning.pytorch import Trainer
-from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
@@ -26,8 +25,8 @@ KEYS = {
 }
 
 
-def build_trainer(config: dict[str, Any], opened: list[Logger]) -> Trainer:
-    """The Lightning Trainer of a config.
+def build_trainer(config: dict[str, Any]) -> Trainer:
+    """The Lightning Trainer of a config, without loggers.
 
     Raises:
         ValueError: if there is no such device, or the settings contradict each other.
@@ -51,7 +50,7 @@ def build_trainer(config: dict[str, Any], opened: list[Logger]) -> Trainer:
             max_epochs=training["max_epochs"] or -1,
             max_steps=training["max_steps"],
             gradient_clip_val=training["gradient_clip_norm"],
-            logger=opened,
+            logger=False,
             callbacks=list(instantiate(config["callbacks"], _convert_="all").values()),
             plugins=[AtomicCheckpointIO()],
             log_every_n_steps=training["log_steps"],
@@ -63,7 +62,8 @@ def build_trainer(config: dict[str, Any], opened: list[Logger]) -> Trainer:
             default_root_dir=config["run_dir"],
         )
     except (MisconfigurationException, TypeError, ValueError) as error:
-        hint = "" if torch.cuda.is_available() else " (this machine has no GPU: trainer=cpu, or ddp_cpu, needs none)"
+        fits = settings["accelerator"] in ("auto", "cpu") or torch.cuda.is_available()
+        hint = "" if fits else " (this machine has no GPU: trainer=cpu, or ddp_cpu, needs none)"
         raise ValueError(f"trainer: {' '.join(str(error).split())}{hint}") from error
     if (norm := training["gradient_clip_norm"]) and trainer.precision == "16-mixed":  # a fused Adam unscales gradients
         raise ValueError(
