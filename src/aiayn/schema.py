@@ -95,6 +95,7 @@ class TrainingConfig:
     keep_checkpoints: int = MISSING
     validate_steps: int = MISSING
     log_steps: int = MISSING
+    tokens_per_batch: int = MISSING  # for corpora that leave it to the recipe
 
 
 @dataclass
@@ -145,6 +146,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "training.label_smoothing": (0, 1),
     "training.validate_steps": (1, inf),
     "training.log_steps": (1, inf),
+    "training.tokens_per_batch": (1, inf),
     "training.keep_checkpoints": (1, inf),
     "inference.beam": (1, inf),
     "inference.alpha": (0, inf),

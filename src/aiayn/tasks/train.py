@@ -18,8 +18,10 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn.callbacks.speed import TrainingSpeed
+from aiayn.data.batching import FEWEST_STEPS, StepSize
 from aiayn.data.corpus import Corpus
 from aiayn.data.datamodule import ParallelDataModule
+from aiayn.data.ragged import EncodedPairs
 from aiayn.evaluation.cost import Sizes, accumulation_steps, training_flops
 from aiayn.evaluation.metric import Metric
 from aiayn.inference import checkpoint
@@ -60,7 +62,7 @@ def train(cfg: DictConfig) -> float | None:
         with loggers(config["logger"], folder.path, config) as opened:
             trainer = build_trainer(config, opened)
             corpus = prepare_corpus(cfg)
-            fit(trainer, corpus, folder)
+            fit(trainer, corpus, folder, fits_corpus=OmegaConf.is_interpolation(cfg.data, "tokens_per_batch"))
             if not trainer.is_global_zero:
                 return None
             evaluate_run(trainer, corpus, folder, metrics)
@@ -82,24 +84,43 @@ def dev_bleu(folder: RunFolder) -> float:
     return folder.result["scores"]["averaged"]["dev"]["bleu"]["value"]
 
 
-def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
-    """Train from the folder's latest checkpoint, or from the start."""
+def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: bool) -> None:
+    """Train from the folder's latest checkpoint, or from the start.
+
+    Args:
+        trainer: The run's.
+        corpus: To train on.
+        folder: Of the run.
+        fits_corpus: Whether `data.tokens_per_batch` is the recipe's, and less where the corpus is too small for it.
+    """
     config = folder.config
     data, training = config["data"], config["training"]
     pairs = corpus.pairs("train")
+    step = step_size(pairs, data["tokens_per_batch"], fits_corpus=fits_corpus)
     # Both are known only now that the Trainer knows its devices and the corpus its longest pair.
     trainer.accumulate_grad_batches = accumulation_steps(
-        data["tokens_per_batch"], data["tokens_per_device"], world_size=trainer.world_size, longest=pairs.longest
+        step.tokens_per_batch, data["tokens_per_device"], world_size=trainer.world_size, longest=pairs.longest
     )
     trainer.val_check_interval = training["validate_steps"] * trainer.accumulate_grad_batches
     topology = {"world_size": trainer.world_size, "accumulation": trainer.accumulate_grad_batches}
     resume = folder.latest
     if resume:
+        if (before := folder.result.get("tokens_per_batch", step.tokens_per_batch)) != step.tokens_per_batch:
+            raise ValueError(
+                f"data.tokens_per_batch={step.tokens_per_batch} is not the {before} of the run in "
+                f"run_dir={folder.path}: set it, or leave it to the recipe, as before; or choose another run_dir."
+            )
         saved = checkpoint.read_raw(resume)  # a damaged file is refused before anything is built
         folder.check_resumable(saved["config"], saved["global_step"], topology)
     if trainer.is_global_zero:
         kind = trainer.strategy.root_device
-        folder.start(**topology, device=torch.cuda.get_device_name(kind) if kind.type == "cuda" else kind.type)
+        tokens = {"source_tokens_per_step": step.source_tokens, "target_tokens_per_step": step.target_tokens}
+        folder.start(
+            **topology,
+            **tokens,
+            tokens_per_batch=step.tokens_per_batch,
+            device=torch.cuda.get_device_name(kind) if kind.type == "cuda" else kind.type,
+        )
     seed_everything(config["seed"], verbose=False)
     model = checkpoint.build_model(config["model"], vocab_size=corpus.tokenizer.vocab_size)
     longest = max(corpus.pairs(split).longest for split in corpus.splits())
@@ -127,7 +148,7 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
         contents=checkpoint.contents(config, corpus.tokenizer),
     )
     module_data = ParallelDataModule(
-        corpus, tokens_per_batch=data["tokens_per_batch"], seed=config["seed"], workers=data["loader_workers"]
+        corpus, tokens_per_batch=step.tokens_per_batch, seed=config["seed"], workers=data["loader_workers"]
     )
     # Lightning's handler lets a step end; it would also call the one that it finds, which leaves at once.
     ends = signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -148,6 +169,30 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
         signal.signal(signal.SIGTERM, ends)
     if trainer.is_global_zero:
         folder.write(**training_cost(trainer, corpus, config), parameters=parameters)
+
+
+def step_size(pairs: EncodedPairs, tokens_per_batch: int, *, fits_corpus: bool) -> StepSize:
+    """What a step holds, said in the log; arguments as in `StepSize.of`."""
+    step = StepSize.of(pairs, tokens_per_batch, fits_corpus=fits_corpus)
+    if step.tokens_per_batch < tokens_per_batch:
+        log.warning(
+            "data.tokens_per_batch=%d, the recipe's, would make fewer than %d steps of the corpus: it is %d here; "
+            "set the key to have it otherwise",
+            tokens_per_batch,
+            FEWEST_STEPS,
+            step.tokens_per_batch,
+        )
+    short = (
+        f", {step.shortfall:.0%} below data.tokens_per_batch={step.tokens_per_batch}, which is the most; with "
+        f"data.tokens_per_batch={step.enough} it would hold that on average"
+    )
+    log.info(
+        "a step holds %s source and %s target tokens on average%s",
+        f"{step.source_tokens:,.0f}",
+        f"{step.target_tokens:,.0f}",
+        short if step.shortfall > 0.02 else "",
+    )
+    return step
 
 
 def training_cost(trainer: Trainer, corpus: Corpus, config: dict[str, Any]) -> dict[str, Any]:
