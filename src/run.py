@@ -147,6 +147,7 @@ def main(cfg: DictConfig) -> None:
         if not cfg.run_dir:
             raise ValueError("run_dir is empty; name a folder, or leave the key out.")
         cfg.run_dir = HydraConfig.get().runtime.output_dir
+        schema.make_absolute(cfg)
         hydra.utils.get_method(cfg.task)(cfg)
         sys.stdout.flush()  # what cannot be written shows now, when it can still be said
     except BrokenPipeError:  # who reads has seen enough, as in `| head`
@@ -155,7 +156,7 @@ def main(cfg: DictConfig) -> None:
     except Exception as error:
         if HydraConfig.get().mode is RunMode.MULTIRUN:  # a launcher that calls this wants to know
             raise
-        if HydraConfig.get().output_subdir and isinstance(unwrapped(error)[0], FORESEEN):
+        if cfg.run_dir and HydraConfig.get().output_subdir and isinstance(unwrapped(error)[0], FORESEEN):
             remove_unbegun(Path(cfg.run_dir), Path(cfg.outputs).absolute())
         fail(error)
 

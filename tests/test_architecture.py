@@ -16,23 +16,24 @@ PYTHON_FILES = [*MODULES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT
 STAGES = {"data", "model", "training", "inference", "evaluation"}
 # What each folder may import of ours besides itself; a module stands for itself, a folder for all its modules.
 MAY_IMPORT = {
-    "data": {"progress"},
+    "data": {"progress", "files"},
     "model": set(),
     "evaluation": {"progress"},  # of TER
     "inference": {"model", "data.tokenizer", "progress", "files"},
     "training": {"model", "data", "inference", "evaluation", "files"},
-    "report": {"evaluation", "schema", "files"},
+    "report": {"evaluation", "schema", "files", "identity"},
     "callbacks": {*STAGES, "progress"},
-    "hydra_plugins": {"report", "schema"},
-    "tasks": {*STAGES, "report", "callbacks", "progress", "files", "run_folder", "schema"},
+    "hydra_plugins": {"report", "schema", "files", "identity"},
+    "tasks": {*STAGES, "report", "callbacks", "progress", "files", "identity", "run_folder", "schema"},
     "analysis": {"model", "data.tokenizer", "inference", "evaluation", "progress", "files"},
     "serving": {"model", "data.tokenizer", "inference", "analysis"},
-    "applications": {*STAGES, "analysis", "serving", "report", "tasks", "progress", "files", "run_folder", "schema"},
+    "applications": {*STAGES, "analysis", "serving", "report", "tasks", "progress", "files", "identity", "schema"},
     "progress": set(),
     "files": set(),
-    "run_folder": {"files", "schema"},
-    "schema": set(),
-    "aiayn": {"inference"},
+    "identity": {"files"},
+    "run_folder": {"files", "identity", "schema"},
+    "schema": {"files", "identity"},
+    "aiayn": {"inference", "files"},
     "run": {"schema"},  # and the task that the config names
 }
 
@@ -44,7 +45,16 @@ def module_name(path: Path) -> str:
 SLOW_TO_IMPORT = {"torch", "lightning", "torchmetrics"}
 # Needed before a task has started, or in processes that only handle text.
 WITHOUT_TORCH = [
-    *("run", "aiayn.schema", "aiayn.tasks.plan", "aiayn.tasks.report", "aiayn.tasks.status", "aiayn.tasks.dashboard"),
+    *(
+        "run",
+        "aiayn.identity",
+        "aiayn.run_folder",
+        "aiayn.schema",
+        "aiayn.tasks.plan",
+        "aiayn.tasks.report",
+        "aiayn.tasks.status",
+        "aiayn.tasks.dashboard",
+    ),
     "aiayn.applications.score",
     *(module_name(path) for path in MODULES if path.parent.name == "evaluation"),
     *(module_name(path) for path in MODULES if path.parent.name in ("report", "aiayn_launcher")),

@@ -9,7 +9,7 @@ from conftest import ROOT, composed
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from aiayn.schema import row
+from aiayn.identity import row
 
 GROUPS = (
     "task",
@@ -123,14 +123,15 @@ def test_a_row_of_a_sweep_is_named_by_what_makes_it_another_experiment() -> None
     how = ["task=plan", "trainer=ddp_cpu", "trainer.devices=2", "launcher.parallel=3", "outputs=/a", "sweep=table3_a"]
     how += ["metrics=[bleu]"]
     assert row([*how, "seed=2", "experiment=table3_a_h1"]) == "table3_a_h1,seed=2"
-    assert row(["+model.heads=4", "data.path=a/b"]) == "+model.heads=4,data.path=a_b"
+    assert row(["+model.heads=4", "data.test_set=a/b"]) == "+model.heads=4,data.test_set=a_b"
     assert row(["data.vocab_size=9", "experiment=table3_a_h1"]) == "table3_a_h1,data.vocab_size=9"
     assert row(how) == "base"
     assert row(["callbacks.quality.samples=3", "callbacks.ema.decay=0.9"]) == "callbacks.ema.decay=0.9"
     assert row(["callbacks=ema", "seed=2"]) == "callbacks=ema,seed=2"
     assert row(["checkpoint=a/averaged.ckpt"]) != row(["checkpoint=b/averaged.ckpt"])
     assert row(["checkpoint=a/averaged.ckpt", "inference.beam=2"]).startswith("averaged-")
-    long = [row(["data.path=" + "x" * 200, f"seed={seed}"]) for seed in (1, 2)]
+    assert row(["checkpoint=a"]) == row([f"checkpoint={Path('a').absolute()}"]) != row(["checkpoint=b"])
+    long = [row(["data.name=" + "x" * 200, f"seed={seed}"]) for seed in (1, 2)]
     assert len({name[:90] for name in long}) == 1
     assert len(set(long)) == 2
     assert max(map(len, long)) <= 100

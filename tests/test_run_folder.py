@@ -100,7 +100,7 @@ def test_the_latest_checkpoint_is_the_one_with_the_most_steps(tmp_path: Path) ->
     assert folder.latest == folder.checkpoints / "step_0000010.ckpt"
 
 
-@pytest.mark.parametrize(("theirs", "mine", "fits"), [({}, {"x": False}, True), ({"x": None}, {"x": 0}, False)])
+@pytest.mark.parametrize(("theirs", "mine", "fits"), [({}, {"x": False}, True), ({"x": 3}, {"x": None}, False)])
 def test_only_a_switch_that_is_off_may_be_missing(tmp_path: Path, theirs: dict, mine: dict, fits: bool) -> None:
     finished(tmp_path)
     folder = RunFolder(tmp_path, {**config(), "model": {"d_ff": 11, **mine}})
@@ -108,7 +108,7 @@ def test_only_a_switch_that_is_off_may_be_missing(tmp_path: Path, theirs: dict, 
     if fits:
         folder.check_resumable(stored, 5, {})
     else:
-        with pytest.raises(ValueError, match=r"model\.x=None, not 0"):
+        with pytest.raises(ValueError, match=r"model\.x=3, not None"):
             folder.check_resumable(stored, 5, {})
 
 

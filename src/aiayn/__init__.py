@@ -21,6 +21,7 @@ def load(*paths: str | Path, backend: str | None = None, accelerator: str = "aut
     Raises:
         ValueError: if there is no checkpoint, the vocabularies differ, or the backend does not exist or cannot read it.
     """
+    from aiayn.files import absolute
     from aiayn.inference import translation  # here, because importing `aiayn` must not load torch
 
-    return translation.load(*paths, backend=backend, accelerator=accelerator, **inference)
+    return translation.load(*map(absolute, paths), backend=backend, accelerator=accelerator, **inference)

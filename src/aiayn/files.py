@@ -4,14 +4,60 @@ What is to be at a path is written under a temporary name beside it, `.NAME.HOST
 command that is killed leaves it behind, and the next one that writes there removes it.
 """
 
+import hashlib
 import os
 import re
 import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import TextIO
+
+
+def absolute(path: str | Path) -> Path:
+    """A path that a user gave, from the root; `~` means home.
+
+    Raises:
+        ValueError: if there is no such home.
+    """
+    try:
+        return Path(path).expanduser().absolute()
+    except RuntimeError as error:
+        raise ValueError(f"{path} begins with ~, but there is no such home; give the whole path.") from error
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file's content, in hexadecimal; a file that has not changed is read once by a process.
+
+    Raises:
+        OSError: if it cannot be read.
+    """
+    stat = path.stat()
+    return _digest(path, stat.st_size, stat.st_mtime_ns)
+
+
+@cache
+def _digest(path: Path, size: int, modified: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def new_folder(path: Path) -> Path:
+    """Make a folder of that name, with `-2`, `-3`, ... behind it where there is one; so two commands never share it.
+
+    Raises:
+        OSError: if it cannot be made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for number in count(1):
+        place = path if number == 1 else path.with_name(f"{path.name}-{number}")
+        with suppress(FileExistsError):
+            place.mkdir()
+            break
+    return place
 
 
 @contextmanager

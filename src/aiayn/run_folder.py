@@ -7,25 +7,25 @@ Here is what every run's folder answers: is it done, where to resume, does the c
 import fcntl
 import hashlib
 import json
+import re
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
 
 from aiayn.files import remove_leftovers, write_text
-from aiayn.schema import NO_EFFECT, PROJECT
+from aiayn.identity import ENDS, changed, differing, identity, made_of
+from aiayn.schema import PROJECT
 
 PACKAGES = ("torch", "lightning", "hydra-core", "sentencepiece", "sacrebleu")
 CODE = ("src", "conf", "experiments", "sweeps", "pyproject.toml", "requirements.lock")  # what a run is made of
-IDENTITY = ("model", "data", "training", "seed")  # the parts of a config that make it this experiment ...
-FREE = {  # ... without what may change when it goes on
-    *NO_EFFECT,
-    "data.split",
-    "training.max_steps",
-}
+RESULTS = ("translations", "metrics", "tensorboard", "wandb_id.txt", "wandb_step.txt")  # and checkpoints
 
 
 class RunFolder:
@@ -62,13 +62,14 @@ class RunFolder:
     def _check_identity(self, config: dict[str, Any]) -> None:
         """Refuse to go on with another experiment in this folder."""
         mine, theirs = identity(self.config), identity(config)
-        # A switch that is off says what a config says that is older than the switch.
-        changed = [key for key in sorted(mine.keys() | theirs.keys()) if mine.get(key, False) != theirs.get(key, False)]
-        if changed:
-            key = changed[0]
+        but, precision = set(ENDS), mine.get("trainer.precision")
+        # What counts is the precision that was used. Which one is auto's now is known later, see `check_resumable`.
+        if precision in ("auto", self.result.get("precision", theirs.get("trainer.precision"))):
+            but.add("trainer.precision")
+        if keys := differing(self.config, config, but=but):
             raise ValueError(
-                f"run_dir={self.path} holds a run with {key}={theirs.get(key)}, not {mine.get(key)}"
-                f"{f' ({len(changed) - 1} more keys differ)' if len(changed) > 1 else ''}; "
+                f"run_dir={self.path} holds a run with {keys[0]}={theirs.get(keys[0])}, not {mine.get(keys[0])}"
+                f"{f' ({len(keys) - 1} more keys differ)' if len(keys) > 1 else ''}; "
                 f"choose another run_dir, or repeat the run's own settings."
             )
 
@@ -86,6 +87,59 @@ class RunFolder:
                 f"run_dir={self.path} is in use by another process; wait for it, or choose another run_dir."
             ) from error
 
+    @cached_property
+    def changed(self) -> list[str]:
+        """What has changed since the run began: `text`, or packages and modules of its code."""
+        return changed({**self.result, "config": self.config}, own=True)
+
+    def check_text(self) -> None:
+        """Refuse to go on with another text than the run began with.
+
+        Raises:
+            ValueError: if it has begun, and its text has changed.
+        """
+        if "text" in self.changed and self.latest:
+            raise ValueError(
+                f"run_dir={self.path} holds a run whose text has changed since it began, so it cannot go on; "
+                f"restore the text, choose another run_dir, or give force=true, which begins anew and removes the old."
+            )
+
+    def check_corpus(self, checkpoint: Mapping[str, Any], *, tokenizer_hash: str, corpus: str) -> None:
+        """Refuse to go on with other pieces or other training pairs, whatever has made them others.
+
+        Args:
+            checkpoint: Content of the one to resume from.
+            tokenizer_hash: The tokenizer's that the run has now.
+            corpus: Name of the prepared corpus that it has now.
+
+        Raises:
+            ValueError: if one of them is not what it was.
+        """
+        before = checkpoint["tokenizer_hash"], self.result.get("corpus", corpus)
+        for what, old, new in zip(("tokenizer", "corpus"), before, (tokenizer_hash, corpus), strict=True):
+            if old != new:
+                raise ValueError(
+                    f"run_dir={self.path} was trained with the {what} {old[:16]}, and its data now make {new[:16]}; "
+                    f"restore the data, or choose another run_dir."
+                )
+
+    def begin_anew(self, *, first_rank: bool) -> None:
+        """Remove what a run has left here; other files stay. The record goes last, and other ranks wait for that."""
+        file, ours = self.path / "result.json", re.compile(r"(step_\d+|best|averaged)\.ckpt")
+        if first_rank:
+            checkpoints = [path for path in self.checkpoints.glob("*.ckpt") if ours.fullmatch(path.name)]
+            for path in (*checkpoints, *(self.path / name for name in RESULTS), file):
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
+        else:
+            with suppress(OSError, ValueError):  # gone, or being written by the first rank
+                while json.loads(file.read_text()) == self.result:
+                    time.sleep(0.1)
+        self.result = {}
+        del self.changed
+
     @property
     def done(self) -> bool:
         """Whether the run has reached its number of steps and was evaluated."""
@@ -101,13 +155,14 @@ class RunFolder:
         self.result.update(values)
         write_text(self.path / "result.json", json.dumps(self.result, indent=2) + "\n")
 
-    def check_resumable(self, config: dict[str, Any], step: int, topology: dict[str, int]) -> None:
+    def check_resumable(self, config: dict[str, Any], step: int, topology: dict[str, Any]) -> None:
         """Refuse to go on from a checkpoint of another experiment, from behind the last step, or with other ranks.
 
         Args:
             config: The checkpoint's.
             step: Optimizer steps behind it.
-            topology: `world_size` and `accumulation` now. The position in an epoch is counted in micro-batches.
+            topology: `world_size` and `accumulation` now, since the position in an epoch is counted in micro-batches;
+                and the `precision` that is used.
         """
         self._check_identity(config)
         if step > self.config["training"]["max_steps"]:
@@ -116,6 +171,11 @@ class RunFolder:
                 f"in run_dir={self.path} has done; give more, or choose another run_dir."
             )
         before = {key: self.result.get(key, value) for key, value in topology.items()}
+        if before.get("precision") != (precision := topology.get("precision")):
+            raise ValueError(
+                f"run_dir={self.path} was started with trainer.precision={before['precision']}, not {precision}; "
+                f"set it as it was, or choose another run_dir."
+            )
         if before != topology:
             raise ValueError(
                 f"run_dir={self.path} was started on {before['world_size']} devices x {before['accumulation']} "
@@ -124,11 +184,15 @@ class RunFolder:
             )
 
     def start(self, **values: Any) -> None:
-        """Record what is run, on what; remove what a killed process left half-written, the lock being ours."""
+        """Record what is run, on what; remove what a killed process left half-written, the lock being ours.
+
+        What text and code it is made of is recorded when it begins, not when it goes on.
+        """
         remove_leftovers(self.checkpoints, of_every_host=True)
         self.result.pop("error", None)
         self.write(
             **values,
+            **({} if self.latest else {"made_of": made_of(self.config, own=True)}),
             status="running",
             config=self.config,
             config_hash=hashlib.sha256(json.dumps(identity(self.config), sort_keys=True).encode()).hexdigest()[:16],
@@ -149,24 +213,6 @@ def wait_for_lock(file: IO[str]) -> None:
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         time.sleep(0.1)
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def identity(config: dict[str, Any]) -> dict[str, Any]:
-    """The leaves of a config, by dotted key, that make two runs the same experiment."""
-    leaves: dict[str, Any] = {}
-
-    def walk(key: str, value: Any) -> None:
-        if isinstance(value, dict):
-            for name, item in value.items():
-                walk(f"{key}.{name}", item)
-        elif key not in FREE:
-            leaves[key] = value
-
-    for part in IDENTITY:
-        walk(part, config[part])
-    if ema := config.get("callbacks", {}).get("ema"):  # an average that starts or ends on the way would be another one
-        walk("callbacks.ema", ema)
-    return leaves
 
 
 def git_commit() -> str | None:

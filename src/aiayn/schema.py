@@ -3,17 +3,19 @@
 Imported by `run.py` before anything else; hence no torch here. The values, and what they mean, are in conf/.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
-from hashlib import sha256
-from itertools import accumulate
+from functools import cache, partial
 from math import inf
 from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING, OmegaConf
+from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
+
+from aiayn.files import absolute, new_folder
+from aiayn.identity import row
 
 PROJECT = Path(__file__).parents[2]
 
@@ -167,6 +169,8 @@ def check(config: dict[str, Any]) -> None:
         raise ValueError(f"training.betas must be two numbers from 0 to below 1, got {betas}.")
     if not isinstance(seed, int) or seed < 0:
         raise ValueError(f"seed must be a whole number of at least 0, got {seed}.")
+    if not isinstance(config.get("force", False), bool):
+        raise ValueError(f"force must be true or false, got {config['force']}.")
     if "bleu" not in (chosen := config.get("metrics", {})):
         names = ", ".join(chosen) or "none"
         raise ValueError(f"metrics must have bleu, which tables and sweeps are made of, got {names}; add it.")
@@ -225,30 +229,56 @@ def scaled(size: str, value: int, *, _root_: Any) -> int:
     return value // divisor
 
 
-# Keys that never change what is learned.
-NO_EFFECT = {"data.tokens_per_device", "data.prepare_workers", "data.loader_workers", "training.log_steps"}
-# Keys, with all below them, that say how and where a job runs, but not which experiment it is.
-NOT_IN_ROW = {
-    *("task", "sweep", "scale", "launcher", "trainer", "logger", "metrics", "outputs", "corpora", "run_dir"),
-    *("callbacks.speed", "callbacks.quality", "callbacks.averaging", "callbacks.best"),
-    *("plan", "report", "claims", "folder", "watch", "stop"),
-    *NO_EFFECT,
-}
+# Keys that hold a path, or a list of paths, where the config has them ...
+PATHS = (
+    *("outputs", "corpora", "run_dir", "data.path", "data.corpus.path", "data.tokenizer", "training.initialize"),
+    *(
+        f"{group}.{split}.{side}"
+        for group in ("data", "data.corpus")
+        for split in ("train", "dev", "test")
+        for side in ("source", "target")
+    ),
+    *("checkpoint", "checkpoints", "run", "input", "output", "folder", "plan.output"),
+    *("hypotheses", "references", "source", "target", "a", "b"),
+)
+# ... but for what is none in these tasks.
+NO_PATHS = {"aiayn.applications.compare.compare": {"checkpoint"}, "aiayn.applications.attention.attention": {"target"}}
 
 
-def row(overrides: Sequence[str]) -> str:
-    """The folder of a sweep's job: its experiment and the overrides that make it; a long tail becomes a hash."""
-    names: list[str] = []
-    for override in sorted(overrides):
-        key, _, value = override.lstrip("+~").partition("=")
-        if key == "experiment":
-            names.insert(0, value)
-        elif key == "checkpoint":  # a long path
-            names.append(f"{Path(value).stem}-{sha256(value.encode()).hexdigest()[:8]}")
-        elif NOT_IN_ROW.isdisjoint(accumulate(key.split("."), "{}.{}".format)):
-            names.append(override)
-    name = ",".join(names).replace("/", "_") or "base"
-    return name if len(name) <= 100 else f"{name[:90]}-{sha256(name.encode()).hexdigest()[:8]}"
+def make_absolute(cfg: DictConfig) -> None:
+    """Write all paths of a composed config from the root, `~` being home; so a run finds its files from any folder.
+
+    Raises:
+        ValueError: if there is no such home.
+    """
+    for key in PATHS:
+        if key in NO_PATHS.get(str(cfg.get("task")), ()):
+            continue
+        above, _, name = key.rpartition(".")
+        part = OmegaConf.select(cfg, above) if above else cfg
+        if not isinstance(part, DictConfig) or name not in part or OmegaConf.is_missing(part, name):
+            continue
+        value = part[name]
+        if isinstance(value, ListConfig):
+            part[name] = [_from_root(item) for item in value]
+        elif value != (path := _from_root(value)):
+            part[name] = path
+
+
+def _from_root(value: Any) -> Any:
+    """A path's text; what can be none is left to those who refuse it."""
+    names_something = isinstance(value, str | int | float) and not isinstance(value, bool) and value != ""
+    return str(absolute(str(value))) if names_something else value
+
+
+@cache
+def run_folder(path: str | None, now: str) -> str:
+    """The folder of a single run. One that is named by the time is made here, so that it is this process's alone."""
+    place = absolute(str(path or "."))
+    if place.name == now:
+        with suppress(OSError):  # Hydra makes it too, and says why it cannot
+            place = new_folder(place)
+    return str(place)
 
 
 def register() -> None:
@@ -264,6 +294,8 @@ def register() -> None:
         store.store(group=group, name="schema", node=schema)
     OmegaConf.register_new_resolver("heads_divide", heads_divide, replace=True)
     OmegaConf.register_new_resolver("row", row, replace=True)
+    OmegaConf.register_new_resolver("absolute", lambda path: str(absolute(path)), replace=True)
+    OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
     for size in ("width", "depth", "steps"):
         OmegaConf.register_new_resolver(size, partial(scaled, size), replace=True)
     OmegaConf.register_new_resolver("project", lambda folder: str(PROJECT / folder), replace=True)

@@ -94,20 +94,23 @@ def test_a_truncated_gzip_file_is_refused(tmp_path: Path, files: dict) -> None:
         list(TextFiles(**files).pairs("train"))
 
 
-def test_a_missing_file_is_refused_at_construction(files: dict) -> None:
-    with pytest.raises(ValueError, match=r"data\.dev\.source=nowhere\.en is not a file"):
-        TextFiles(train=files["train"], dev={"source": "nowhere.en", "target": files["dev"]["target"]})
+def test_a_missing_file_is_refused_when_its_split_is_read(files: dict) -> None:
+    corpus = TextFiles(train={"source": "nowhere.en", "target": "nowhere.de"}, dev=files["dev"])
+    assert list(corpus.pairs("dev"))
+    for read in (lambda: list(corpus.pairs("train")), corpus.fingerprint):
+        with pytest.raises(ValueError, match=r"data\.train\.source=nowhere\.en is not a file"):
+            read()
 
 
 def test_a_side_that_is_not_given_is_refused(files: dict) -> None:
     with pytest.raises(ValueError, match=r"data\.train\.target is missing"):
-        TextFiles(train={"source": files["train"]["source"], "target": None}, dev=files["dev"])
+        TextFiles(train={"source": files["train"]["source"], "target": None}, dev=files["dev"]).fingerprint()
 
 
 def test_lists_of_unequal_length_are_refused(files: dict) -> None:
     train = {"source": [files["train"]["source"]] * 2, "target": [files["train"]["target"]]}
     with pytest.raises(ValueError, match=r"data\.train needs as many source files as target files, got 2 and 1"):
-        TextFiles(train=train, dev=files["dev"])
+        TextFiles(train=train, dev=files["dev"]).fingerprint()
 
 
 def test_the_test_split_may_be_left_out(files: dict) -> None:

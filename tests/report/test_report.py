@@ -46,7 +46,7 @@ def test_the_command_line_chooses_the_scores_of_a_folder(aiayn: CommandLine, tmp
     [
         ([], "task=report needs a sweep or a folder of runs"),
         (["sweep=table3_e", "folder=."], "one of them"),
-        (["folder=nowhere"], "folder=nowhere holds no run"),
+        (["folder=nowhere"], "nowhere holds no run"),
     ],
 )
 def test_without_runs_a_line_says_what_to_give(aiayn: CommandLine, arguments: list[str], message: str) -> None:

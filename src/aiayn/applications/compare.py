@@ -31,8 +31,8 @@ from aiayn.evaluation.comparison import (
 )
 from aiayn.evaluation.metric import counted_like
 from aiayn.files import write_text
+from aiayn.identity import leaves
 from aiayn.report.formats import markdown, markdown_table
-from aiayn.report.rows import leaves
 from aiayn.report.runs import Run
 from aiayn.report.table import MINUS, Column, Notes, cells
 from aiayn.schema import count_of, path_of

@@ -96,6 +96,7 @@ def prepare(
         workers: Threads that encode; 0 encodes in the calling one.
         byte_fallback: Whether characters without an id of their own are spelled in bytes.
     """
+    fingerprint = text.fingerprint()  # a file that is named and not there is said first
     for split in ("train", "dev"):
         if split not in text.splits():
             raise ValueError(f"data.{split}.source and data.{split}.target are missing: give files, a sentence a line.")
@@ -104,7 +105,7 @@ def prepare(
     if workers < 0:
         raise ValueError(f"data.prepare_workers must be 0 or more, got {workers}.")
     settings = {
-        "text": text.fingerprint(),
+        "text": fingerprint,
         "vocab_size": vocab_size,
         "character_coverage": character_coverage,
         "tokenizer_sample": tokenizer_sample,

@@ -6,13 +6,14 @@ feed, so that a pair can be stored as one line of each of two files.
 """
 
 import gzip
-import hashlib
 import logging
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
+
+from aiayn.files import digest
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +39,8 @@ class TextFiles:
 
     Args:
         train: `{"source": file or list of files, "target": the same number of files}`; None, or both of its entries
-            None, when there is no such split. Preparing needs train and dev, evaluating only what it decodes.
+            None, when there is no such split. A split's files are looked for when it is read: preparing needs those of
+            all, evaluating those of what it decodes.
         dev: The same for the development set.
         test: The same for the test set.
     """
@@ -51,30 +53,32 @@ class TextFiles:
         test: Mapping[str, Files] | None = None,
     ) -> None:
         given = {"train": train, "dev": dev, "test": test}
-        self.files = {
-            split: _aligned_files(split, files) for split, files in given.items() if files and any(files.values())
-        }
+        self.given = {split: files for split, files in given.items() if files and any(files.values())}
 
     def splits(self) -> list[str]:
-        return list(self.files)
+        return list(self.given)
+
+    def files(self, split: str) -> list[tuple[Path, Path]]:
+        """Source and target files of a split; ValueError if one is not there, or there are more on one side."""
+        _check_split(split, self.splits())
+        return _aligned_files(split, self.given[split])
 
     def pairs(self, split: str) -> Pairs:
         """Stream the pairs of a split; ValueError for unequal line counts, bytes that are not UTF-8, or no pairs."""
-        _check_split(split, self.splits())
+        files = self.files(split)
         empty = True
-        for source, target in self.files[split]:
+        for source, target in files:
             for pair in aligned_lines(source, target):
                 empty = False
                 yield pair
         if empty:
-            names = ", ".join(f"{source} and {target}" for source, target in self.files[split])
+            names = ", ".join(f"{source} and {target}" for source, target in files)
             raise ValueError(f"data.{split} is empty: there is no line in {names}. Give files with at least one pair.")
 
     def fingerprint(self) -> dict[str, Any]:
         """Digests of the contents: neither a copy in another folder nor a new time stamp makes other text of it."""
         return {
-            split: [[_digest(source), _digest(target)] for source, target in files]
-            for split, files in self.files.items()
+            split: [[digest(source), digest(target)] for source, target in self.files(split)] for split in self.given
         }
 
 
@@ -109,7 +113,7 @@ class HubText:
         self.languages = (source_language, target_language)
         self.subset = subset
         self.names = {"train": "train", "dev": "validation", "test": "test"} if splits is None else dict(splits)
-        self.path = None if path is None else Path(path).expanduser()
+        self.path = None if path is None else Path(path)
         self.revision = revision
         if self.path is not None:
             if not self.path.exists():
@@ -138,7 +142,7 @@ class HubText:
         if self.path is None:
             return chosen | {"name": self.name, "subset": self.subset, "revision": self.revision}
         files = sorted(file for file in self.path.rglob("*") if file.is_file()) or [self.path]
-        return chosen | {"files": [[str(file.relative_to(self.path)), _digest(file)] for file in files]}
+        return chosen | {"files": [[str(file.relative_to(self.path)), digest(file)] for file in files]}
 
     def _load(self, split: str) -> Any:
         import datasets  # takes a second to import, and files do not need it
@@ -190,7 +194,7 @@ def multi30k(
         test_set: Which test set becomes "test"; the hub's copy has test_2016_flickr only.
         revision: Commit of the hub's copy.
     """
-    if path is not None and (folder := Path(path).expanduser()).is_dir():
+    if path is not None and (folder := Path(path)).is_dir():
         names = {"train": "train", "dev": "val", "test": test_set}
         languages = {"source": source_language, "target": target_language}
         return TextFiles(
@@ -227,7 +231,6 @@ def _aligned_files(split: str, files: Mapping[str, Files]) -> list[tuple[Path, P
         if not given:
             raise ValueError(f"data.{split}.{side} is missing: give a file of text, one sentence a line.")
         sides[side] = [Path(given)] if isinstance(given, str | Path) else [Path(file) for file in given]
-        sides[side] = [file.expanduser() for file in sides[side]]
         for file in sides[side]:
             if not file.is_file():
                 raise ValueError(f"data.{split}.{side}={file} is not a file. Give the path of an existing text file.")
@@ -290,8 +293,3 @@ def _opened(path: Path | BinaryIO) -> AbstractContextManager[BinaryIO]:
     if not isinstance(path, Path):
         return nullcontext(path)
     return gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,9 +1,8 @@
 """Runs to rows: seeds together, in the paper's order, with figures, their spread, and their distance from base."""
 
-import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -11,12 +10,10 @@ from typing import Any
 import numpy as np
 
 from aiayn.evaluation import significance
+from aiayn.identity import identity, leaves, settings
 from aiayn.report.runs import Run
-from aiayn.schema import NO_EFFECT
 
 METRICS = {"bleu": significance.bleu, "perplexity": significance.perplexity}
-PARTS = ("name", "checkpoint", "model", "data", "training", "inference")  # of a config: what makes another row ...
-NEVER = NO_EFFECT | {"data.path"}  # ... but for what never changes a figure
 # The columns of Table 3, and where a config has them.
 SETTINGS = {
     "N": "model.layers",
@@ -73,7 +70,26 @@ class Row:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """Leaves of the config that make this row, by dotted key."""
-        return dict(leaves(self.config))
+        return settings(self.config)
+
+    def takes(self, run: Run, experiment: Mapping[str, Any]) -> bool:
+        """Whether a run, whose identity but for the seed is given, is of this row, with a seed that the row has not.
+
+        Other text under the same name makes another row; and the same run in two folders is no second seed.
+        """
+        texts = {(one.result.get("made_of") or {}).get("text") for one in (*self.runs, run)} - {None}
+        seeds = [one.config.get("seed") for one in self.runs]
+        return (
+            bool(experiment)
+            and experiment == self.experiment
+            and len(texts) <= 1
+            and run.config.get("seed") not in seeds
+        )
+
+    @cached_property
+    def experiment(self) -> dict[str, Any]:
+        """What makes it, for comparison; of `settings`, a part is said once."""
+        return identity(self.config, but={"seed"})
 
     @property
     def group(self) -> str:
@@ -168,36 +184,18 @@ def same_sentences(one: np.ndarray, other: np.ndarray) -> bool:
     return len(one) == len(other) > 0 and bool(np.array_equal(one[:, 9], other[:, 9]))
 
 
-def leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What makes a run's row: dotted keys and values, of the parts that say which experiment it is.
-
-    What a part only repeats, as `model.attention.heads` does `model.heads`, is left out.
-    """
-
-    def walk(key: str, value: Any, above: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        if isinstance(value, Mapping):
-            for name, item in value.items():
-                if name not in above or above[name] != item:
-                    yield from walk(f"{key}.{name}", item, value if key in PARTS else above)
-        elif key not in NEVER:
-            yield key, value
-
-    for part in PARTS:
-        if part in config:
-            yield from walk(part, config[part], {})
-
-
 def differences(run: Run) -> list[str]:
     """Where a finished run's own settings are not those that are planned for its folder: `training.max_steps=10`.
 
     An evaluation has the model, the data and the training of its checkpoint, whatever is planned.
     """
-    planned, actual = dict(leaves(run.config)), dict(leaves(run.result.get("config") or {}))
+    actual = run.result.get("config") or {}
     if run.state == "of another checkpoint":
         return [f"checkpoint={actual.get('checkpoint')}"]
-    parts = ("inference.",) if run.config.get("checkpoint") else ("model.", "data.", "training.")
-    keys = (key for key in planned if key.startswith(parts) and key in actual)
-    return [f"{key}={actual[key]}" for key in keys if actual[key] != planned[key]]
+    known, (mine, theirs) = dict(leaves(actual)), map(settings, (run.config, actual))
+    part = "inference." if run.config.get("checkpoint") else ""
+    keys = (key for key in {**mine, **theirs} if key in known and key.startswith(part))
+    return [f"{key}={known[key]}" for key in keys if mine.get(key) != theirs.get(key)]
 
 
 def rows_of(runs: Sequence[Run], *, checkpoint: str | None = None, split: str | None = None) -> list[Row]:
@@ -208,19 +206,15 @@ def rows_of(runs: Sequence[Run], *, checkpoint: str | None = None, split: str | 
         checkpoint: Whose figures count; None: what `report.checkpoint` of each run's config says, or the last.
         split: Likewise; None: `report.split`, or dev.
     """
-    rows: dict[tuple[str, int], Row] = {}
-    seen: Counter[str] = Counter()
+    found: list[Row] = []
     for run in runs:
-        settings = json.dumps(dict(leaves(run.config)) or run.row, sort_keys=True, default=str)
-        repeated = f"{settings} {run.config.get('seed')}"  # the same run in two folders is no second seed
-        key = settings, seen[repeated]
-        seen[repeated] += 1
-        report = run.config.get("report") or {}
-        if key not in rows:
+        experiment = identity(run.config, but={"seed"})
+        row = next((row for row in found if row.takes(run, experiment)), None)
+        if row is None:
+            report = run.config.get("report") or {}
             place = checkpoint or report.get("checkpoint") or "last", split or report.get("split") or "dev"
-            rows[key] = Row("", [], *place)
-        rows[key].runs.append(run)
-    found = list(rows.values())
+            found.append(row := Row("", [], *place))
+        row.runs.append(run)
     for row, name in zip(found, names(found), strict=True):
         row.name = name
     if any(row.group for row in found):

@@ -14,6 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from omegaconf import OmegaConf
 
+from aiayn.identity import changed
+
 State = Literal["missing", "running", "stopped", "failed", "done", "of another checkpoint"]
 CONSOLE = "console.log"  # beside a run's own log: all that its processes print, tracebacks too
 
@@ -27,12 +29,14 @@ class Run:
         row: Its name in its sweep.
         config: As planned, or as the folder has it; resolved, plain containers.
         result: What result.json says; empty when there is none.
+        planned: Whether the config is the command line's, and not what the folder has.
     """
 
     folder: Path
     row: str
     config: dict[str, Any] = field(default_factory=dict)
     result: dict[str, Any] = field(default_factory=dict)
+    planned: bool = False
 
     @classmethod
     def read(cls, folder: Path, *, row: str, config: Mapping[str, Any] | None = None) -> "Run":
@@ -44,7 +48,7 @@ class Run:
         own = result.get("config")
         if not isinstance(own, dict | None):
             result, own = {}, None
-        return cls(folder, row, dict(config or own or {}), result)
+        return cls(folder, row, dict(config or own or {}), result, planned=bool(config))
 
     @property
     def state(self) -> State:
@@ -63,6 +67,21 @@ class Run:
         planned, evaluated = self.config.get("checkpoint"), (self.result.get("config") or {}).get("checkpoint")
         same = not planned or absolute(planned) == absolute(evaluated)
         return "done" if same else "of another checkpoint"
+
+    @cached_property
+    def changed(self) -> list[str]:
+        """What has changed since a finished run was made: `text`, `checkpoint`, packages and modules of its code."""
+        if self.state != "done":
+            return []
+        own, stored = (
+            (part.get("data") or {}).get("corpus") for part in (self.config, self.result.get("config") or {})
+        )
+        return changed(self.result, own=self.planned and own == stored)
+
+    @property
+    def stale(self) -> str:
+        """`stale (text)`, a finished run's state where something has changed since; else empty."""
+        return f"stale ({', '.join(self.changed)})" if self.changed else ""
 
     @property
     def error(self) -> str:

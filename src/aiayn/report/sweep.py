@@ -21,7 +21,7 @@ from rich.text import Text
 from aiayn.report.runs import CONSOLE, Run
 
 LOCK = ".sweep.lock"  # names the process that sweeps in this folder, and is locked as long as it does
-STYLES = {"done": "green", "running": "cyan", "failed": "red"}
+STYLES = {"done": "green", "running": "cyan", "failed": "red", "stale": "yellow"}
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Progress:
     @classmethod
     def of(cls, run: Run) -> "Progress":
         """What the folder alone tells."""
-        row = cls(run, run.state)
+        row = cls(run, run.stale or run.state)
         if row.state == "running":
             with suppress(OSError):
                 row.seconds = time.time() - began(run)
@@ -140,7 +140,7 @@ def table(rows: Sequence[Progress], *, most: int | None = None) -> Table:
 
 
 def show(rows: Sequence[Progress]) -> None:
-    """Print the table, and below it why rows failed."""
+    """Print the table, and below it why rows failed, and what to do about those that are stale."""
     console = Console()
     console.print(table(rows))
     for row in rows:
@@ -148,6 +148,8 @@ def show(rows: Sequence[Progress]) -> None:
             file = row.run.folder / CONSOLE
             said = f"{row.run.row} {row.state}: {row.run.error}{f'; see {file}' if file.exists() else ''}"
             console.print(Text(said), soft_wrap=True)
+    if any(row.state.startswith("stale") for row in rows):
+        console.print("stale: done, but made of what has changed since; force=true runs such rows anew", soft_wrap=True)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from aiayn.data.tokenizer import Tokenizer
 from aiayn.evaluation.metric import Metric, Score, sacre_bleu, ter_last
 from aiayn.evaluation.significance import statistics
 from aiayn.files import replacing, write_text
+from aiayn.identity import made_of
 from aiayn.inference import checkpoint, ensemble
 from aiayn.inference.ensemble import Ensemble
 from aiayn.inference.scoring import log_likelihoods
@@ -204,9 +205,11 @@ def evaluate(cfg: DictConfig) -> None:
     folder = Path(cfg.run_dir)
     result.write(folder / "translations" / f"{name}.{data.split}")
     of_this: Any = OmegaConf.to_container(OmegaConf.create({"data": data, "inference": inference}), resolve=True)
+    config = {**loaded.config, **of_this, "checkpoint": absolute(cfg.checkpoint), "name": cfg.name}
     content = {
         "status": "done",
-        "config": {**loaded.config, **of_this, "checkpoint": absolute(cfg.checkpoint), "name": cfg.name},
+        "config": config,
+        "made_of": made_of(config, own=True),
         "composed": OmegaConf.to_container(cfg, resolve=True),  # tells a sweep that this very job is done
         "scores": {name: {"step": loaded.step, data.split: result.as_dict()}},
     }

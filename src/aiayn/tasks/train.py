@@ -49,13 +49,21 @@ def train(cfg: DictConfig) -> float | None:
     if "TORCHELASTIC_RUN_ID" in os.environ and "run_dir=" not in " ".join([*overrides.task, *overrides.hydra]):
         raise ValueError("give run_dir=... under torchrun: its ranks would not agree on a name made of the time.")
     folder = RunFolder(Path(cfg.run_dir), config)
-    if rank_zero_only.rank == 0:  # type: ignore[attr-defined]
+    first_rank = rank_zero_only.rank == 0  # type: ignore[attr-defined]
+    if first_rank:
         folder.lock()
-    if folder.done:
+    changed = ", ".join(folder.changed)
+    if changed and config["force"]:
+        folder.begin_anew(first_rank=first_rank)
+        log.warning("%s begins anew, its old results are removed: %s changed since.", folder.path, changed)
+    elif folder.done:
         log.info("%s is done: %d steps; nothing to do.", folder.path, folder.result["steps"])
+        if changed:
+            log.warning("it is stale: %s changed since; force=true removes its results and begins anew.", changed)
         return dev_bleu(folder)
     log.info("run folder: %s", folder.path)
     try:
+        folder.check_text()
         with torch.device("meta"):  # illegal sizes are refused before the corpus is prepared
             checkpoint.build_model(config["model"], vocab_size=config["data"]["vocab_size"])
         metrics = instantiate(config["metrics"])
@@ -68,7 +76,7 @@ def train(cfg: DictConfig) -> float | None:
             evaluate_run(trainer, corpus, folder, metrics)
     except Exception as error:
         # A run that was done, and that is refused now, stays done.
-        if rank_zero_only.rank == 0 and folder.result.get("status") != "done":  # type: ignore[attr-defined]
+        if first_rank and folder.result.get("status") != "done":
             folder.write(status="failed", error=" ".join(str(error).split()) or type(error).__name__, config=config)
         raise
     try:
@@ -102,24 +110,31 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: boo
         step.tokens_per_batch, data["tokens_per_device"], world_size=trainer.world_size, longest=pairs.longest
     )
     trainer.val_check_interval = training["validate_steps"] * trainer.accumulate_grad_batches
-    topology = {"world_size": trainer.world_size, "accumulation": trainer.accumulate_grad_batches}
+    topology = {
+        "world_size": trainer.world_size,
+        "accumulation": trainer.accumulate_grad_batches,
+        "precision": trainer.precision,
+    }
     resume = folder.latest
     if resume:
+        saved = checkpoint.read_raw(resume)  # a damaged file is refused before anything is built
+        folder.check_resumable(saved["config"], saved["global_step"], topology)
+        folder.check_corpus(saved, tokenizer_hash=corpus.tokenizer.hash, corpus=corpus.path.name)
         if (before := folder.result.get("tokens_per_batch", step.tokens_per_batch)) != step.tokens_per_batch:
             raise ValueError(
                 f"data.tokens_per_batch={step.tokens_per_batch} is not the {before} of the run in "
                 f"run_dir={folder.path}: set it, or leave it to the recipe, as before; or choose another run_dir."
             )
-        saved = checkpoint.read_raw(resume)  # a damaged file is refused before anything is built
-        folder.check_resumable(saved["config"], saved["global_step"], topology)
     if trainer.is_global_zero:
         kind = trainer.strategy.root_device
-        tokens = {"source_tokens_per_step": step.source_tokens, "target_tokens_per_step": step.target_tokens}
         folder.start(
             **topology,
-            **tokens,
-            tokens_per_batch=step.tokens_per_batch,
             device=torch.cuda.get_device_name(kind) if kind.type == "cuda" else kind.type,
+            threads=torch.get_num_threads(),  # sums come out otherwise with others
+            corpus=corpus.path.name,
+            tokens_per_batch=step.tokens_per_batch,
+            source_tokens_per_step=step.source_tokens,
+            target_tokens_per_step=step.target_tokens,
         )
     seed_everything(config["seed"], verbose=False)
     model = checkpoint.build_model(config["model"], vocab_size=corpus.tokenizer.vocab_size)
@@ -214,7 +229,6 @@ def training_cost(trainer: Trainer, corpus: Corpus, config: dict[str, Any]) -> d
         "training_seconds": speed.seconds,
         "tokens_per_second": speed.tokens / max(speed.seconds, 1e-9),
         "flops": float(flops),
-        "precision": trainer.precision,
     }
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,9 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from aiayn.schema import NOT_IN_ROW
+from aiayn.files import absolute
+from aiayn.identity import differing
+from aiayn.schema import make_absolute
 
 if TYPE_CHECKING:  # what a sweep alone needs is imported when it starts, since Hydra imports this module every time
     from aiayn.report.runs import Run
@@ -67,9 +68,11 @@ def compose(context: HydraContext, sweep: DictConfig, overrides: Sequence[Sequen
             config.hydra.job.num = number
         HydraConfig.instance().set_config(config)  # what ${hydra:...} in the name of the folder reads
         row = str(config.hydra.sweep.subdir)
-        folder = Path(str(sweep.hydra.sweep.dir)).absolute() / row
+        folder = absolute(str(sweep.hydra.sweep.dir)) / row
         with open_dict(config):
             del config["hydra"]
+        with suppress(OmegaConfBaseException):  # a config that cannot be resolved says so when it is used
+            make_absolute(config)
         if folder in jobs:
             raise ValueError(
                 f"hydra.sweep.subdir must differ between the jobs, got {row!r} for {jobs[folder].overrides} "
@@ -97,7 +100,20 @@ def progress_of(jobs: Sequence[Job], state: str) -> list["Progress"]:
 def is_done(run: "Run") -> bool:
     """Whether this very job was finished before; with another config in its folder, the run judges when it starts."""
     theirs = run.result.get("composed", run.result.get("config"))  # an evaluation's config is that of its checkpoint
-    return run.result.get("status") == "done" and same_experiment(run.config, theirs)
+    return (
+        run.result.get("status") == "done"
+        and isinstance(theirs, dict)
+        and run.config.get("task") == theirs.get("task")
+        and not differing(run.config, theirs)
+    )
+
+
+def is_passed_over(row: "Progress") -> bool:
+    """Whether a job need not run; its row then says so, and whether anything has changed since it was done."""
+    if not is_done(row.run) or (row.run.changed and row.run.config.get("force")):
+        return False
+    row.state = row.run.stale or "done before"
+    return True
 
 
 def finish(jobs: Sequence[Job], rows: Sequence["Progress"]) -> list[JobReturn]:
@@ -111,16 +127,3 @@ def finish(jobs: Sequence[Job], rows: Sequence["Progress"]) -> list[JobReturn]:
         JobReturn(job.overrides, status=JobStatus.COMPLETED, _return_value=row.run.score("averaged", "dev", "bleu"))
         for job, row in zip(jobs, rows, strict=True)
     ]
-
-
-def same_experiment(mine: dict[str, Any], theirs: Any) -> bool:
-    """Whether two configs differ at most in how and where they run."""
-    configs = deepcopy([mine, theirs])
-    for key in NOT_IN_ROW - {"task"}:
-        *groups, name = key.split(".")
-        for part in configs:
-            for group in groups:
-                part = part.get(group) if isinstance(part, dict) else None
-            if isinstance(part, dict):
-                part.pop(name, None)
-    return configs[0] == configs[1]

@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, TextIO
 
@@ -30,8 +29,9 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
+from aiayn.files import absolute
 from hydra_plugins.aiayn_launcher.devices import share, visible_gpus
-from hydra_plugins.aiayn_launcher.jobs import Job, compose, finish, is_done, progress_of
+from hydra_plugins.aiayn_launcher.jobs import Job, compose, finish, is_passed_over, progress_of
 from hydra_plugins.aiayn_launcher.process import received_signals, run_process
 
 if TYPE_CHECKING:  # what a sweep alone needs is imported when it starts, since Hydra imports this module every time
@@ -87,7 +87,7 @@ class ProcessLauncher(Launcher):
         for row in rows:  # what does not fit is refused before any job runs
             share(row.run.config.get("trainer", {}), slot=0, parallel=self.parallel, gpus=gpus)
         # Kept until this process ends, since a sweeper may launch several times.
-        self.lock = self.lock or lock_sweep(Path(str(self.config.hydra.sweep.dir)).absolute())
+        self.lock = self.lock or lock_sweep(absolute(str(self.config.hydra.sweep.dir)))
         with received_signals() as signals:
             self._run_all(jobs, rows, gpus, signals)
         if signals:
@@ -141,9 +141,8 @@ class ProcessLauncher(Launcher):
             row.state = "not run"
             if signals:
                 return
-        if is_done(row.run):
-            row.state = "done before"
-            log.log(level, "%s is done; see %s", title, job.folder)
+        if is_passed_over(row):
+            log.log(level, "%s is %s; see %s", title, row.run.stale or "done", job.folder)
             return
         log.log(level, "%s: %s", title, job.folder)
         row.begin()

@@ -27,7 +27,8 @@ from hydra.core.utils import JobReturn, configure_log, setup_globals
 from hydra_plugins.hydra_submitit_launcher import submitit_launcher
 from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf, SlurmQueueConf
 
-from hydra_plugins.aiayn_launcher.jobs import Job, compose, finish, is_done, progress_of
+from aiayn.files import absolute
+from hydra_plugins.aiayn_launcher.jobs import Job, compose, finish, is_passed_over, progress_of
 
 if TYPE_CHECKING:
     from aiayn.report.sweep import Progress
@@ -77,7 +78,7 @@ class SlurmLauncher(submitit_launcher.SlurmLauncher):
         if not all(map(shutil.which, ("sbatch", "srun", "squeue"))):
             raise ValueError("launcher=slurm finds no sbatch, srun and squeue here; start it on a login node.")
         rows = progress_of(jobs, "queued")
-        with lock_sweep(Path(str(self.config.hydra.sweep.dir)).absolute()):
+        with lock_sweep(absolute(str(self.config.hydra.sweep.dir))):
             queued = queue()
             if queued is None:
                 raise ValueError("squeue gives no answer; see whether SLURM runs.")
@@ -85,9 +86,7 @@ class SlurmLauncher(submitit_launcher.SlurmLauncher):
             for number, (job, row) in enumerate(zip(jobs, rows, strict=True), start=initial_job_idx):
                 if slurm_id(job.folder) in queued:
                     continue
-                if is_done(row.run):
-                    row.state = "done before"
-                else:
+                if not is_passed_over(row):
                     missing[number] = job
             if missing:
                 self._submit(missing)

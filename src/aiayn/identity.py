@@ -1,0 +1,199 @@
+"""What makes an experiment, key by key, and of what text and code its figures were made.
+
+Everything in a resolved config makes the experiment what it is, what a user adds too, unless it is listed here as only
+saying where and how. Resuming a run, being done, rows of sweeps, their folders and the rows of reports all ask here.
+"""
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib.machinery import PathFinder
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from hydra.errors import HydraException
+from hydra.utils import instantiate
+
+from aiayn.files import absolute, digest
+
+# Keys, with all below them, that say where and how a run is done and what it is shown beside, but not what is learned
+# or measured.
+WHERE_AND_HOW = {
+    *("task", "sweep", "scale", "launcher", "logger", "outputs", "corpora", "run_dir", "force"),
+    *("plan", "report", "claims", "paper", "folder", "watch", "stop", "metrics"),
+    *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy"),
+    *("trainer.profiler", "trainer.detect_anomaly", "trainer.benchmark", "trainer.deterministic"),
+    *("trainer.limit_test_batches", "trainer.limit_predict_batches"),
+    *("callbacks.speed", "callbacks.quality", "callbacks.averaging", "callbacks.best"),
+    *("data.path", "data.corpus.path"),  # of a copy of the text; which text it is, its fingerprint tells
+    *("data.tokens_per_device", "data.prepare_workers", "data.loader_workers"),
+    *("training.log_steps", "inference.tokens_per_batch"),
+}
+EXCEPT = {"metrics.bleu"}  # which makes an experiment, although what is above it does not: it decides what is best
+# When a run ends. That makes another experiment, but a run that goes on may get another end.
+ENDS = {"training.max_steps", "training.max_epochs", "trainer.max_time", "callbacks.early_stopping"}
+
+PACKAGE = Path(__file__).parent
+STAGES = (
+    "data",
+    "model",
+    "training",
+    "inference",
+    "evaluation",
+    "callbacks",
+)  # of ours; every figure goes through them
+CORPORA = {  # those that a config found on disk may name: a stranger may have written it
+    *(f"aiayn.data.parallel_text.{name}" for name in ("TextFiles", "HubText", "multi30k")),
+    "aiayn.data.numbers.Numbers",
+}
+
+
+def leaves(config: Mapping[str, Any], key: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{key}{name}.")
+        else:
+            yield f"{key}{name}", value
+
+
+def identity(config: Mapping[str, Any], *, but: Collection[str] = ()) -> dict[str, Any]:
+    """The leaves of a config that make it this experiment, but for some keys, with all below them.
+
+    What is off is left out: a config that is older than a switch says the same.
+    """
+    evaluation = "checkpoint" in config
+    return {
+        key: value
+        for key, value in leaves(config)
+        if value is not None
+        and value is not False
+        and makes_experiment(key, evaluation=evaluation)
+        and not _is_under(key, but)
+    }
+
+
+def settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What tells an experiment from others in a table: no seed, and once what parts repeat, as `heads`."""
+    found = identity(config, but={"seed"})
+
+    def is_repeated(key: str) -> bool:
+        part, *names = key.split(".")
+        return any(found.get(".".join([part, *names[start:]]), found) == found[key] for start in range(1, len(names)))
+
+    return {key: value for key, value in found.items() if not is_repeated(key)}
+
+
+def makes_experiment(key: str, *, evaluation: bool) -> bool:
+    """Whether a key is part of an experiment, which is an evaluation or a training."""
+    if key == "data.split":  # what is decoded
+        return evaluation
+    return _is_under(key, EXCEPT) or not _is_under(key, WHERE_AND_HOW)
+
+
+def differing(mine: Mapping[str, Any], theirs: Mapping[str, Any], *, but: Collection[str] = ()) -> list[str]:
+    """The keys that make two configs other experiments, but for some, with all below them; the highest ones first."""
+    one, other = identity(mine, but=but), identity(theirs, but=but)
+    keys = [key for key in one.keys() | other.keys() if one.get(key) != other.get(key)]
+    return sorted(keys, key=lambda key: (key.count("."), key))
+
+
+def _is_under(key: str, keys: Collection[str]) -> bool:
+    return any(above in keys for above in accumulate(key.split("."), "{}.{}".format))
+
+
+def row(overrides: Sequence[str]) -> str:
+    """The folder of a sweep's job: its experiment and the overrides that make it; a long tail becomes a hash."""
+    split = [override.lstrip("+~").partition("=") for override in overrides]
+    evaluation = any(key == "checkpoint" for key, _, _ in split)
+    names: list[str] = []
+    for override, (key, _, value) in sorted(zip(overrides, split, strict=True)):
+        if key == "experiment":
+            names.insert(0, value)
+        elif key == "checkpoint":  # a long path
+            names.append(f"{Path(value).stem}-{_hash(str(absolute(value)))[:8]}")
+        elif key != "trainer" and makes_experiment(key, evaluation=evaluation):  # trainer=ddp chooses devices
+            names.append(override)
+    name = ",".join(names).replace("/", "_") or "base"
+    return name if len(name) <= 100 else f"{name[:90]}-{_hash(name)[:8]}"
+
+
+def made_of(config: Mapping[str, Any], *, own: bool) -> dict[str, str]:
+    """Hashes of what a run's figures are made of, by name: its text, an evaluation's checkpoint, and code.
+
+    Code is that of our stages, by package, and of each other module that the experiment names. Nothing is imported for
+    it. What cannot be read has no hash.
+
+    Args:
+        config: The resolved config, plain containers.
+        own: Whether it is the command line's, which may name any corpus; else one of ours alone is asked for its text.
+    """
+    code = {f"aiayn.{stage}": _folder_hash(PACKAGE / stage) for stage in STAGES}
+    for key, target in identity(config).items():
+        found = module_of(target) if key.split(".")[-1] == "_target_" and isinstance(target, str) else None
+        if found and found[0].rpartition(".")[0] not in code:
+            code[found[0]] = digest(found[1])[:16]
+    text = _text_hash((config.get("data") or {}).get("corpus"), own=own)
+    return {**({"text": text} if text else {}), **_checkpoint_hash(config.get("checkpoint")), **code}
+
+
+def changed(result: Mapping[str, Any], *, own: bool) -> list[str]:
+    """What is no more as it was when the figures of a result.json or evaluation.json were made.
+
+    Args:
+        result: With `config` and `made_of`; one without the latter is older than it, and nothing is known to differ.
+        own: As for `made_of`.
+    """
+    before, config = result.get("made_of"), result.get("config")
+    if not isinstance(before, dict) or not isinstance(config, dict):
+        return []
+    now = made_of(config, own=own)
+    return [name for name, value in before.items() if now.get(name, value) != value]
+
+
+def module_of(target: str) -> tuple[str, Path] | None:
+    """Name and file of the module that a dotted path leads into; None if there is none. It is not imported."""
+    found, places = None, None
+    for name in accumulate(target.split("."), "{}.{}".format):
+        spec = PathFinder.find_spec(name, places)
+        if spec is None:
+            break
+        if spec.origin and spec.has_location:
+            found = name, Path(spec.origin)
+        if (places := spec.submodule_search_locations) is None:
+            break
+    return found
+
+
+def _text_hash(corpus: Any, *, own: bool) -> str | None:
+    """Of the fingerprint of the corpus that a config describes."""
+    described = json.dumps(corpus, default=str)
+    if not isinstance(corpus, Mapping) or not (
+        own or (corpus.get("_target_") in CORPORA and described.count("_target_") == 1 and "${" not in described)
+    ):
+        return None
+    with suppress(ValueError, TypeError, AttributeError, OSError, HydraException):  # no such files here, for one
+        return _hash(json.dumps(instantiate(corpus, _convert_="all").fingerprint(), sort_keys=True, default=str))
+    return None
+
+
+def _checkpoint_hash(names: Any) -> dict[str, str]:
+    """Of the checkpoint files that an evaluation names, with commas, or as a list."""
+    listed: Iterable[Any] = names.split(",") if isinstance(names, str) else names if isinstance(names, list) else []
+    paths = [Path(str(name)) for name in listed]
+    files = [path / "checkpoints" / "averaged.ckpt" if path.is_dir() else path for path in paths]
+    with suppress(OSError):
+        return {"checkpoint": _hash(",".join(map(digest, files)))} if files else {}
+    return {}
+
+
+def _folder_hash(folder: Path) -> str:
+    """Of the names and the contents of a package's files."""
+    files = sorted(file for file in folder.iterdir() if file.suffix in (".py", ".yaml"))
+    return _hash(json.dumps([[file.name, digest(file)] for file in files]))
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
