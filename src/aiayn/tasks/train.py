@@ -25,6 +25,7 @@ from aiayn.data.ragged import EncodedPairs
 from aiayn.evaluation.cost import Sizes, accumulation_steps, training_flops
 from aiayn.evaluation.metric import Metric
 from aiayn.inference import checkpoint
+from aiayn.model.transformer import Transformer
 from aiayn.run_folder import RunFolder
 from aiayn.schema import check
 from aiayn.tasks.evaluate import evaluate_splits, show
@@ -93,18 +94,11 @@ def dev_bleu(folder: RunFolder) -> float:
 
 
 def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: bool) -> None:
-    """Train from the folder's latest checkpoint, or from the start.
-
-    Args:
-        trainer: The run's.
-        corpus: To train on.
-        folder: Of the run.
-        fits_corpus: Whether `data.tokens_per_batch` is the recipe's, and less where the corpus is too small for it.
-    """
+    """Train from the folder's latest checkpoint, or from the start, with steps as in `StepSize.of`."""
     config = folder.config
     data, training = config["data"], config["training"]
     pairs = corpus.pairs("train")
-    step = step_size(pairs, data["tokens_per_batch"], fits_corpus=fits_corpus)
+    step = step_size(pairs, folder, fits_corpus=fits_corpus)
     # Both are known only now that the Trainer knows its devices and the corpus its longest pair.
     trainer.accumulate_grad_batches = accumulation_steps(
         step.tokens_per_batch, data["tokens_per_device"], world_size=trainer.world_size, longest=pairs.longest
@@ -120,11 +114,6 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: boo
         saved = checkpoint.read_raw(resume)  # a damaged file is refused before anything is built
         folder.check_resumable(saved["config"], saved["global_step"], topology)
         folder.check_corpus(saved, tokenizer_hash=corpus.tokenizer.hash, corpus=corpus.path.name)
-        if (before := folder.result.get("tokens_per_batch", step.tokens_per_batch)) != step.tokens_per_batch:
-            raise ValueError(
-                f"data.tokens_per_batch={step.tokens_per_batch} is not the {before} of the run in "
-                f"run_dir={folder.path}: set it, or leave it to the recipe, as before; or choose another run_dir."
-            )
     if trainer.is_global_zero:
         kind = trainer.strategy.root_device
         folder.start(
@@ -137,13 +126,7 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: boo
             target_tokens_per_step=step.target_tokens,
         )
     seed_everything(config["seed"], verbose=False)
-    model = checkpoint.build_model(config["model"], vocab_size=corpus.tokenizer.vocab_size)
-    longest = max(corpus.pairs(split).longest for split in corpus.splits())
-    if model.longest is not None and model.longest < longest:
-        raise ValueError(
-            f"model.position.max_length={model.longest} is smaller than the longest sentence, {longest} tokens; "
-            f"raise it, or shorten the text (data.cleaning.max_length for train)."
-        )
+    model = build_model(config, corpus)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     log.info(
         "%s: %s parameters, %s pairs, %d x %d micro-batches a step, %s%s",
@@ -186,9 +169,36 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: boo
         folder.write(**training_cost(trainer, corpus, config), parameters=parameters)
 
 
-def step_size(pairs: EncodedPairs, tokens_per_batch: int, *, fits_corpus: bool) -> StepSize:
-    """What a step holds, said in the log; arguments as in `StepSize.of`."""
+def build_model(config: dict[str, Any], corpus: Corpus) -> Transformer:
+    """The untrained model.
+
+    Raises:
+        ValueError: if it has no positions for the longest sentence.
+    """
+    model = checkpoint.build_model(config["model"], vocab_size=corpus.tokenizer.vocab_size)
+    longest = max(corpus.pairs(split).longest for split in corpus.splits())
+    if model.longest is not None and model.longest < longest:
+        raise ValueError(
+            f"model.position.max_length={model.longest} is smaller than the longest sentence, {longest} tokens; "
+            f"raise it, or shorten the text (data.cleaning.max_length for train)."
+        )
+    return model
+
+
+def step_size(pairs: EncodedPairs, folder: RunFolder, *, fits_corpus: bool) -> StepSize:
+    """What a step holds, said in the log.
+
+    Raises:
+        ValueError: if it is not what it was when the run began: the position in an epoch is counted in such steps.
+    """
+    tokens_per_batch = folder.config["data"]["tokens_per_batch"]
     step = StepSize.of(pairs, tokens_per_batch, fits_corpus=fits_corpus)
+    before = folder.result.get("tokens_per_batch", step.tokens_per_batch)
+    if folder.latest and before != step.tokens_per_batch:
+        raise ValueError(
+            f"data.tokens_per_batch={step.tokens_per_batch} is not the {before} of the run in "
+            f"run_dir={folder.path}: set it, or leave it to the recipe, as before; or choose another run_dir."
+        )
     if step.tokens_per_batch < tokens_per_batch:
         log.warning(
             "data.tokens_per_batch=%d, the recipe's, would make fewer than %d steps of the corpus: it is %d here; "
