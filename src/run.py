@@ -20,6 +20,7 @@ from typing import NoReturn
 sys.path.insert(0, str(Path(__file__).parent))  # also when the project is not installed
 
 import hydra
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
@@ -56,15 +57,20 @@ def explain(error: BaseException) -> str:
         group, _, name = error.missing_cfg_file.rpartition("/")
         # Hydra names no options where the missing one is an item of a list.
         options = error.options or sorted(file.stem for file in (schema.PROJECT / "conf" / group).glob("*.yaml"))
-        return f"there is no {group}={name}{suggest(name, [option for option in options if option != 'schema'])}"
+        more = " auto takes the GPUs that there are." if group == "trainer" else ""
+        return f"there is no {group}={name}{suggest(name, [option for option in options if option != 'schema'])}{more}"
     if isinstance(error, OmegaConfBaseException) and error.full_key:
         if isinstance(error, ConfigKeyError | ConfigAttributeError) and isinstance(error.parent_node, Container):
             return f"there is no key {error.full_key}{suggest(str(error.key), map(str, error.parent_node))}"
         if isinstance(error, MissingMandatoryValue):
             return f"{error.full_key} is not set; give {error.full_key}=..."
         reason = str(error).split("\n")[0].removeprefix("ValueError raised while resolving interpolation: ")
+        if reason.endswith("is not Optional"):
+            reason = "null is no value for it; leave the key out, or give one."
         return f"{error.full_key}: {reason}"
     text = " ".join(str(error).split())
+    if found := re.match(r"Ambiguous value for argument '(.+?)=(.+?)'", text):
+        return f"{found[1]}={found[2]} are several values: add -m for a run of each, or name a list, [{found[2]}]."
     if isinstance(error, OSError) and error.errno == ENOSPC and not error.filename:  # files have their names
         return f"{text}: standard output"
     if inside := re.match(r"In '(.+?)': \w+ raised while composing config: (.+?) full_key: (\S+)", text):
@@ -119,8 +125,8 @@ def drop_output() -> None:
 
 
 def remove_unbegun(folder: Path, outputs: Path) -> None:
-    """Remove the folder of a run that was refused before it began: only Hydra has written into it."""
-    if {file.name for file in folder.iterdir()} == {".hydra"}:
+    """Remove the folder of a run that was refused before it began: there is nothing but Hydra's copy of the config."""
+    if {file.name for file in folder.iterdir()} <= {".hydra", ".lock"}:
         shutil.rmtree(folder)
         for above in folder.parents:
             if not above.is_relative_to(outputs) or any(above.iterdir()):
@@ -140,13 +146,29 @@ def open_streams() -> None:
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
+def check_recipe() -> None:
+    """Refuse a recipe that is not there: the group is optional, so Hydra passes it over.
+
+    Raises:
+        ValueError: with those that there are.
+    """
+    for override in HydraConfig.get().overrides.task:
+        if override.startswith("recipe="):
+            name, there = override.removeprefix("recipe="), GlobalHydra.instance().config_loader()
+            if name not in (known := there.get_group_options("recipe")):
+                raise ValueError(f"there is no recipe={name}{suggest(name, known)}")
+
+
 @hydra.main(version_base="1.3", config_path=str(schema.PROJECT / "conf"), config_name="config")
 def main(cfg: DictConfig) -> None:
     """Run the task, with the folder that Hydra made as the run's folder."""
     try:
-        if not cfg.run_dir:
-            raise ValueError("run_dir is empty; name a folder, or leave the key out.")
+        for key in ("name", "outputs", "run_dir"):
+            if not cfg[key]:
+                raise ValueError(f"{key} is empty; give a name, or leave the key out.")
+        check_recipe()
         cfg.run_dir = HydraConfig.get().runtime.output_dir
+        schema.check_languages(cfg)
         schema.make_absolute(cfg)
         hydra.utils.get_method(cfg.task)(cfg)
         sys.stdout.flush()  # what cannot be written shows now, when it can still be said

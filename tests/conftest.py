@@ -1,5 +1,6 @@
 """Command lines and small runs that several tests share."""
 
+import json
 import logging
 import os
 import shutil
@@ -86,6 +87,8 @@ def told() -> Iterator[Told]:
 def write_checkpoint(path: Path, *overrides: str, words: Sequence[str], seed: int = 1, step: int = 1) -> Path:
     """Write a checkpoint of the composed config with random weights, far from uniform.
 
+    In a folder `checkpoints` it is one of a run, whose result.json is written, too.
+
     Args:
         path: Of the file.
         overrides: Of the command line of its run.
@@ -107,6 +110,8 @@ def write_checkpoint(path: Path, *overrides: str, words: Sequence[str], seed: in
     state = {f"model.{name}": value for name, value in model.state_dict().items()}
     content = {**checkpoint.contents(config, tokenizer), "state_dict": state, "global_step": step}  # type: ignore[arg-type]
     checkpoint.write(path, content)
+    if path.parent.name == "checkpoints":
+        (path.parents[1] / "result.json").write_text(json.dumps({"config": config}))
     return path
 
 

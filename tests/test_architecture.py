@@ -19,20 +19,37 @@ MAY_IMPORT = {
     "data": {"progress", "files"},
     "model": set(),
     "evaluation": {"progress"},  # of TER
-    "inference": {"model", "data.tokenizer", "progress", "files"},
+    "inference": {"model", "data.tokenizer", "progress", "files", "identity", "stored_config"},
     "training": {"model", "data", "inference", "evaluation", "files"},
-    "report": {"evaluation", "schema", "files", "identity"},
+    "report": {"evaluation", "schema", "files", "identity", "stored_config", "terminal"},
     "callbacks": {*STAGES, "progress"},
     "hydra_plugins": {"report", "schema", "files", "identity"},
-    "tasks": {*STAGES, "report", "callbacks", "progress", "files", "identity", "run_folder", "schema"},
+    "tasks": {
+        *STAGES,
+        "report",
+        "callbacks",
+        "progress",
+        "files",
+        "identity",
+        "run_folder",
+        "schema",
+        "terminal",
+        "arguments",
+    },
     "analysis": {"model", "data.tokenizer", "inference", "evaluation", "progress", "files"},
     "serving": {"model", "data.tokenizer", "inference", "analysis"},
-    "applications": {*STAGES, "analysis", "serving", "report", "tasks", "progress", "files", "identity", "schema"},
-    "progress": set(),
+    "applications": {
+        *(*STAGES, "analysis", "serving", "report", "tasks"),
+        *("progress", "files", "identity", "schema", "stored_config", "terminal", "arguments"),
+    },
+    "progress": {"terminal"},
+    "terminal": set(),
     "files": set(),
     "identity": {"files"},
     "run_folder": {"files", "identity", "schema"},
     "schema": {"files", "identity"},
+    "arguments": {"schema"},
+    "stored_config": {"schema"},
     "aiayn": {"inference", "files"},
     "run": {"schema"},  # and the task that the config names
 }
@@ -54,6 +71,7 @@ WITHOUT_TORCH = [
         "aiayn.tasks.report",
         "aiayn.tasks.status",
         "aiayn.tasks.dashboard",
+        "aiayn.tasks.diff",
     ),
     "aiayn.applications.score",
     *(module_name(path) for path in MODULES if path.parent.name == "evaluation"),
@@ -149,8 +167,8 @@ print("loaded", sorted({SLOW_TO_IMPORT} & set(sys.modules)))
 
 
 @pytest.mark.parametrize("folder", sorted({path.parent for path in MODULES}), ids=relative)
-def test_a_folder_has_at_most_nine_files(folder):
-    assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= 9
+def test_a_folder_has_at_most_ten_files(folder):
+    assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= 10
 
 
 def test_the_house_has_one_level_of_folders():

@@ -9,6 +9,7 @@ from conftest import ROOT, composed
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
+from aiayn import schema
 from aiayn.identity import row
 
 GROUPS = (
@@ -32,6 +33,7 @@ NEEDED = {
     "task=serve": ["checkpoint=x"],
     "task=rescore": ["checkpoint=x", "source=a", "target=b"],
     "task=compare": ["a=x", "b=y"],
+    "task=diff": ["a=x", "b=y"],
     "task=attention": ["checkpoint=x", "sentence=y"],
     "task=heads": ["run=x"],
     "task=export": ["checkpoint=x", "output=y"],
@@ -177,6 +179,19 @@ def test_a_mistake_is_one_clear_line(arguments: list[str], words: list[str], tmp
     assert lines[-1].startswith("error: ")
     assert "Traceback" not in done.stderr
     assert all(word in lines[-1] for word in words), lines[-1]
+
+
+def test_norwegian_is_a_language_and_no_truth_value() -> None:
+    told = composed("task=score", "hypotheses=a", "references=b", "language=no", "data.target_language=no")
+    schema.check_languages(told)
+    assert (told.language, told.data.target_language) == ("no", "no")
+    stored = OmegaConf.create(OmegaConf.to_yaml(told))
+    assert (stored.language, stored.data.target_language) == ("no", "no")
+    for key, text in (("language", "no"), ("data.target_language", "no"), ("data.source_language", "on")):
+        cfg = composed("task=score", "hypotheses=a", "references=b")
+        OmegaConf.update(cfg, key, OmegaConf.create(f"value: {text}").value)  # as a file of conf/ is read
+        with pytest.raises(ValueError, match=f"{key} must be an ISO code.*quote it in the file, .*: 'no'"):
+            schema.check_languages(cfg)
 
 
 def test_help_begins_with_what_this_is_and_has_groups_and_keys() -> None:

@@ -49,7 +49,7 @@ def assert_same_weights(a: Path, b: Path) -> None:
         assert all(torch.equal(value, states[1][index][name]) for name, value in values.items())
 
 
-def test_a_run_leaves_a_result_with_its_provenance(finished: Path) -> None:
+def test_a_run_leaves_a_result_with_its_provenance(finished: Path, outputs: Path) -> None:
     result = json.loads((finished / "result.json").read_text())
     assert result["status"] == "done"
     assert result["steps"] == 24
@@ -60,7 +60,9 @@ def test_a_run_leaves_a_result_with_its_provenance(finished: Path) -> None:
             assert "version:" in scored["dev"][key]["signature"]
     assert result["target_tokens"] > 0
     assert result["flops"] > 0
-    assert {"config", "config_hash", "command", "git_commit", "versions", "parameters"} <= set(result)
+    assert {"config", "config_hash", "command", "git_commit", "versions", "parameters", "made_of"} <= set(result)
+    assert (result["threads"], result["precision"]) == (1, "32-true")
+    assert (outputs / "prepared" / result["corpus"]).is_dir()
     assert len((finished / "translations" / "averaged.test.txt").read_text().splitlines()) == 13
     metrics = (finished / "metrics" / "version_0" / "metrics.csv").read_text().splitlines()
     assert {"dev/bleu", "dev/perplexity", "train/loss", "train/tokens_per_second"} <= set(metrics[0].split(","))
@@ -101,6 +103,25 @@ def test_a_done_run_that_is_refused_stays_done(aiayn: CommandLine, finished: Pat
     refused = aiayn(*more, "data.tokens_per_device=300", code=1)
     assert "micro-batches" in refused.stderr.splitlines()[-1]
     assert json.loads((tmp_path / "copy" / "result.json").read_text())["status"] == "done"
+
+
+def test_a_stale_run_says_so_does_not_go_on_and_begins_anew_when_it_is_forced(
+    aiayn: CommandLine, finished: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "copy"  # a run that was moved is still done
+    shutil.copytree(finished, folder)
+    assert "it is stale" not in aiayn(f"run_dir={folder}").stderr
+    result = json.loads((folder / "result.json").read_text())
+    result["made_of"]["text"] = "of another text"
+    (folder / "result.json").write_text(json.dumps(result))
+    assert "it is stale: text changed since; force=true" in aiayn(f"run_dir={folder}").stderr
+    (folder / "result.json").write_text(json.dumps({**result, "status": "running"}))
+    refused = aiayn(f"run_dir={folder}", code=1)
+    assert "text has changed since it began" in refused.stderr.splitlines()[-1]
+    done = aiayn(f"run_dir={folder}", "force=true", "training.max_steps=3", "metrics=[bleu]")
+    assert "begins anew" in done.stderr
+    assert [path.name for path in (folder / "checkpoints").glob("step_*.ckpt")] == ["step_0000003.ckpt"]
+    assert json.loads((folder / "result.json").read_text())["steps"] == 3
 
 
 def test_decoding_is_swept_without_training_and_not_twice(aiayn: CommandLine, finished: Path, outputs: Path) -> None:

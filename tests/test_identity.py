@@ -16,8 +16,10 @@ from aiayn import files
 from aiayn.identity import changed, differing, identity, made_of, module_of, row, settings
 from aiayn.report.rows import rows_of
 from aiayn.report.runs import Run
+from aiayn.report.sweep import Progress, show
+from aiayn.report.table import notes
 from aiayn.run_folder import RunFolder
-from hydra_plugins.aiayn_launcher.jobs import is_done
+from hydra_plugins.aiayn_launcher.jobs import is_done, is_passed_over
 
 BASE = ["trainer=cpu", "trainer.precision=32-true"]
 WHERE_OR_HOW = [
@@ -213,7 +215,7 @@ def test_another_checkpoint_under_the_name_shows(tmp_path: Path) -> None:
     "corpus",
     [
         {"_target_": "mine.Corpus"},
-        {"_target_": "aiayn.data.corpus.shutil.rmtree", "path": "PLACE"},
+        {"_target_": "aiayn.data.parallel_text.Path.rmdir", "_args_": ["PLACE"]},
         {"_target_": "aiayn.data.parallel_text.TextFiles", "train": {"_target_": "os.rmdir", "path": "PLACE"}},
         {"_target_": "aiayn.data.parallel_text.TextFiles", "train": {"source": "${oc.env:HOME}", "target": "x"}},
         {"_target_": "aiayn.data.parallel_text.TextFiles", "train": {"source": 3, "target": [None]}},
@@ -239,3 +241,28 @@ def test_a_dotted_path_leads_to_its_module() -> None:
     found = module_of("aiayn.model.attention.MultiHeadAttention.forward")
     assert found == ("aiayn.model.attention", files.__file__ and Path(files.__file__).parent / "model" / "attention.py")
     assert module_of("nowhere.at.all") is module_of("") is module_of("..") is None
+
+
+def test_a_finished_row_that_is_stale_says_so_and_runs_only_when_it_is_forced(tmp_path: Path) -> None:
+    made = text_config(tmp_path)
+    folder = left(tmp_path / "row", made, status="done", made_of=made_of(made, own=True))
+
+    def seen(config: dict[str, Any] | None, **forced: bool) -> Progress:
+        return Progress.of(Run.read(folder, row="row", config={**config, **forced} if config else None))
+
+    assert [seen(made).state, seen(None).state] == ["done", "done"]
+    passed = seen(made, force=True)
+    assert is_passed_over(passed)  # as nothing has changed
+    assert passed.state == "done before"
+    (tmp_path / "train.en").write_text("another\nb\n")
+    assert [seen(made).state, seen(None).state] == ["stale (text)", "stale (text)"]
+    passed = seen(made)
+    assert is_passed_over(passed)
+    assert passed.state == "stale (text)"
+    assert not is_passed_over(seen(made, force=True))
+    assert dict(notes(rows_of([passed.run]), ""))["stale"] == "row: text changed since"
+
+
+def test_what_to_do_about_a_stale_row_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    show([Progress(Run(tmp_path, "row"), "stale (text)")])
+    assert "force=true" in capsys.readouterr().out

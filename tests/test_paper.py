@@ -4,6 +4,7 @@ import pytest
 import torch
 from conftest import ROOT, composed
 
+from aiayn.evaluation.cost import Sizes, training_flops
 from aiayn.inference.checkpoint import build_model
 
 # Table 3: N, d_model, d_ff, h, d_k, d_v, P_drop, eps_ls, thousands of steps, PPL, BLEU, millions of parameters. What a
@@ -78,6 +79,19 @@ def test_an_experiment_is_its_row_of_table_2(row):
     assert (cfg.report.checkpoint, cfg.report.split) == ("averaged", "test")
     assert (cfg.model, cfg.data, cfg.training) == (plain.model, plain.data, plain.training)
     assert composed(f"experiment=table2_{row}", "scale=tiny").data.corpus.target_language == pair[2:]
+
+
+@pytest.mark.parametrize("row", TABLE_2)
+def test_the_papers_training_costs_as_much_as_the_same_training_here(row):
+    cfg = composed(f"experiment=table2_{row}")
+    ours = training_flops(  # as for result.json
+        Sizes.of(cfg.model, vocab_size=cfg.data.vocab_size),
+        source_tokens=25_000 * cfg.training.max_steps,  # section 5.1
+        target_tokens=25_000 * cfg.training.max_steps,
+        source_length=30,
+        target_length=30,
+    )
+    assert cfg.paper.counted_flops == pytest.approx(ours, rel=0.002)
 
 
 def test_every_row_has_an_experiment_and_nothing_else_has():

@@ -78,7 +78,10 @@ def test_a_traceback_is_there_for_who_wants_it() -> None:
         command("model.head=3"),
         capture_output=True,
         text=True,
-        env={**environment(), "HYDRA_FULL_ERROR": "1"},
+        env={
+            **{name: environment()[name] for name in environment() if name != "AIAYN_TRACEBACK"},
+            "HYDRA_FULL_ERROR": "1",
+        },
     )
     assert done.returncode == 1
     assert "Traceback" in done.stderr

@@ -1,11 +1,12 @@
 import fcntl
+import json
 import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 
-from aiayn import run_folder
+from aiayn import identity, run_folder
 from aiayn.run_folder import RunFolder, git_commit
 
 
@@ -130,3 +131,62 @@ def test_a_commit_is_marked_when_code_differs_from_it_and_not_for_results_beside
     assert git_commit() == commit
     (tmp_path / "src" / "b.py").write_text("2")
     assert git_commit() == f"{commit}+"
+
+
+def begun(path: Path, **result: object) -> Path:
+    """A folder with a checkpoint, and a copy of one that a person keeps."""
+    (path / "checkpoints").mkdir(parents=True)
+    for name in ("step_0000003.ckpt", "best.ckpt", "step_backup.ckpt"):
+        (path / "checkpoints" / name).touch()
+    content = {"status": "running", "config": config(), "made_of": {"text": "1"}, "corpus": "old", **result}
+    (path / "result.json").write_text(json.dumps(content))
+    return path
+
+
+def test_a_run_does_not_go_on_with_other_text_pieces_or_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = RunFolder(begun(tmp_path), config())
+    folder.check_text()  # what cannot be read has not changed
+    with pytest.raises(ValueError, match="trained with the tokenizer abc, and its data now make xyz"):
+        folder.check_corpus({"tokenizer_hash": "abc"}, tokenizer_hash="xyz", corpus="old")
+    with pytest.raises(ValueError, match="trained with the corpus old, and its data now make new"):
+        folder.check_corpus({"tokenizer_hash": "abc"}, tokenizer_hash="abc", corpus="new")
+    folder.check_corpus({"tokenizer_hash": "abc"}, tokenizer_hash="abc", corpus="old")
+    monkeypatch.setattr(identity, "made_of", lambda config, own: {"text": "2"})
+    with pytest.raises(ValueError, match="text has changed since it began"):
+        RunFolder(tmp_path, config()).check_text()
+
+
+def test_a_run_that_begins_anew_removes_its_results_and_nothing_else(tmp_path: Path) -> None:
+    folder, other_rank = (RunFolder(begun(tmp_path) if first else tmp_path, config()) for first in (True, False))
+    (tmp_path / "translations").mkdir()
+    (tmp_path / "notes.txt").touch()
+    waiting = threading.Thread(target=other_rank.begin_anew, kwargs={"first_rank": False})
+    waiting.start()
+    folder.begin_anew(first_rank=True)
+    waiting.join(30)
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()) == [
+        "checkpoints/step_backup.ckpt",
+        "notes.txt",
+    ]
+    assert (folder.result, folder.changed, folder.done) == (other_rank.result, other_rank.changed, other_rank.done)
+    assert folder.result == {}
+
+
+def test_what_a_run_is_made_of_is_recorded_when_it_begins_and_not_when_it_goes_on(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, config())
+    folder.start()
+    assert "aiayn.training" in folder.result["made_of"]
+    folder = RunFolder(begun(tmp_path / "old"), config())
+    folder.start()
+    assert folder.result["made_of"] == {"text": "1"}
+
+
+def test_a_run_that_was_moved_goes_on(tmp_path: Path) -> None:
+    here = {
+        **config(),
+        "run_dir": "/a",
+        "callbacks": {"averaging": {"dirpath": "/a/checkpoints"}},
+        "logger": {"x": "/a"},
+    }
+    folder = RunFolder(begun(tmp_path, config=here), {**here, "run_dir": "/b", "callbacks": {}, "logger": {}})
+    folder.check_resumable(here, 3, {})

@@ -79,6 +79,26 @@ def test_a_folder_of_runs_has_a_status_too(tmp_path, capsys):
     assert "1 stopped" in capsys.readouterr().out
 
 
+def test_the_runs_of_a_folder_are_a_list_the_newest_last(tmp_path, capsys):
+    scores = {"averaged": {"dev": {"bleu": {"value": 27.182}}}}
+    make_run(tmp_path / "x" / "done", result={"status": "done", "steps": 50, "scores": scores})
+    make_run(tmp_path / "y" / "stopped", result={"status": "running"})
+    make_run(tmp_path / "z" / "early", result={"status": "failed", "error": "no memory\x1b[2J"})
+    for name, hour in (("z/early", 1), ("x/done", 3), ("y/stopped", 2)):
+        for file in ("result.json", "metrics/version_0/metrics.csv"):
+            seconds = time.mktime((2017, 6, 12, hour, 30, 0, 0, 0, -1))
+            os.utime(tmp_path / name / file, (seconds, seconds))
+    status(OmegaConf.create({"folder": str(tmp_path), "stop": False, "watch": False}))
+    said = capsys.readouterr().out
+    lines = [line.split() for line in said.splitlines() if "2017-06-12" in line]
+    assert lines == [
+        ["z/early", "failed", "20", "/", "50", "3.14", "2017-06-12", "01:30"],
+        ["y/stopped", "stopped", "20", "/", "50", "3.14", "2017-06-12", "02:30"],
+        ["x/done", "done", "50", "/", "50", "27.18", "2017-06-12", "03:30"],
+    ]
+    assert "z/early failed: no memory\\x1b[2J" in said
+
+
 def test_the_time_left_is_at_the_pace_of_the_process_that_runs(tmp_path):
     run = make_run(tmp_path / "run", result={"status": "running"})
     now = time.time()

@@ -15,8 +15,9 @@ def load(*paths: str | Path, backend: str | None = None, accelerator: str = "aut
         backend: "torch"; "ctranslate2", on the CPU, which exports a checkpoint first where it is not exported; None:
             what the path was made for.
         accelerator: "cpu", or "auto" for the GPU when there is one.
-        inference: Keys of the `inference` config that are not to be the first checkpoint's: `beam`, `alpha`, ...; and
-            `max_source_length`: longer sources, in tokens, are translated in pieces.
+        inference: Keys of the `inference` config that are not to be the first checkpoint's: `beam`, `alpha`, ...;
+            `temperature`, which draws samples; and `max_source_length`: longer sources, in tokens, are translated in
+            pieces.
 
     Raises:
         ValueError: if there is no checkpoint, the vocabularies differ, or the backend does not exist or cannot read it.

@@ -101,15 +101,28 @@ def replacing(path: Path) -> Iterator[Path]:
         OSError: if it cannot be written; an older file of that name is then untouched.
     """
     if path.exists() and not path.is_file():  # a device or a pipe cannot be replaced; a folder is refused by the system
-        yield path
+        with _named(path):
+            yield path
         return
     path = path.resolve()  # a link stays a link
     temporary = _beside(path)
     try:
-        yield temporary
+        with _named(path):
+            yield temporary
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Give an error of writing, which a full disk makes without one, the name of the file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 @contextmanager

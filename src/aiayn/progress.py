@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from aiayn.terminal import Terminal
 
 log = logging.getLogger(__name__)
 SECONDS = 10.0  # between two plain lines
@@ -33,17 +34,17 @@ def progress(description: str, *, total: int | None, done: int = 0, silent: bool
         done: Units that were done before, in a resumed run.
         silent: Show nothing, for ranks other than the first.
     """
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     if silent:
         yield lambda units=1, text=str: None
     elif console.is_terminal:
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[text]}"),
+            TextColumn("{task.fields[text]}", markup=False),
         )
         with Progress(*columns, console=console) as bar:
             task = bar.add_task(description, total=total, completed=done, text="")

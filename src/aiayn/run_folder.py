@@ -137,8 +137,7 @@ class RunFolder:
             with suppress(OSError, ValueError):  # gone, or being written by the first rank
                 while json.loads(file.read_text()) == self.result:
                     time.sleep(0.1)
-        self.result = {}
-        del self.changed
+        self.result, self.changed = {}, []
 
     @property
     def done(self) -> bool:

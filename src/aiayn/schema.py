@@ -5,10 +5,11 @@ Imported by `run.py` before anything else; hence no torch here. The values, and 
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache, partial
-from math import inf
+from math import inf, nextafter
 from pathlib import Path
+from sys import float_info
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -18,6 +19,17 @@ from aiayn.files import absolute, new_folder
 from aiayn.identity import row
 
 PROJECT = Path(__file__).parents[2]
+
+
+@dataclass
+class Config:
+    """What every command has besides its groups; those, and tasks, add keys of their own."""
+
+    name: str = MISSING
+    seed: int = MISSING
+    outputs: str = MISSING
+    corpora: str = MISSING
+    run_dir: str = MISSING
 
 
 @dataclass
@@ -32,10 +44,10 @@ class ModelConfig:
     d_k: int = MISSING
     d_v: int = MISSING
     dropout: float = MISSING
-    attention: Any = MISSING
-    position: Any = MISSING
-    feed_forward: Any = MISSING
-    norm: Any = MISSING
+    attention: dict[str, Any] = MISSING
+    position: dict[str, Any] = MISSING
+    feed_forward: dict[str, Any] = MISSING
+    norm: dict[str, Any] = MISSING
 
 
 @dataclass
@@ -64,7 +76,7 @@ class DataConfig:
     name: str = MISSING
     source_language: str | None = None
     target_language: str | None = None
-    corpus: Any = MISSING
+    corpus: dict[str, Any] = MISSING
     path: str | None = None  # of a local copy, for corpora that are downloaded otherwise
     test_set: str | None = None  # for corpora with several
     train: Files = field(default_factory=Files)
@@ -102,12 +114,16 @@ class TrainingConfig:
 
 @dataclass
 class InferenceConfig:
-    """Section 6.1."""
+    """Section 6.1; with a temperature samples take the place of the search."""
 
     beam: int = MISSING
     alpha: float = MISSING
     max_extra_length: int = MISSING
     tokens_per_batch: int = MISSING
+    temperature: float | None = None  # null: search with the beam
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
 
 
 @dataclass
@@ -117,7 +133,17 @@ class PaperConfig:
     perplexity: float | None = None  # per word piece
     bleu: float | None = None
     parameters: float | None = None
-    flops: float | None = None  # of training
+    flops: float | None = None  # of training, as Table 2 has them: seconds x devices x a device's sustained rate
+    counted_flops: float | None = None  # of the same training, as ours are counted: of its matrix products
+
+
+SCHEMAS = {
+    "model": ModelConfig,
+    "data": DataConfig,
+    "training": TrainingConfig,
+    "inference": InferenceConfig,
+    "paper": PaperConfig,
+}
 
 
 def heads_divide(d_model: int, heads: int) -> int:
@@ -134,61 +160,124 @@ def heads_divide(d_model: int, heads: int) -> int:
     return d_model // heads
 
 
+ABOVE_0, ABOVE_1 = float_info.min, nextafter(1, 2)
+MOST = 2**31  # of steps and tokens; libraries count them in 32 bits
 # Least values, and values that are already too much.
 RANGES: dict[str, tuple[float, float]] = {
-    "data.tokens_per_batch": (1, inf),
-    "data.loader_workers": (0, inf),
+    "seed": (0, 2**32),  # NumPy's seeds
+    "data.vocab_size": (1, 2**24),  # sixty times the largest in use
+    "data.character_coverage": (ABOVE_0, ABOVE_1),
+    "data.tokenizer_sample": (1, inf),
+    "data.cleaning.max_length": (1, inf),
+    "data.cleaning.max_ratio": (1, inf),
+    "data.tokens_per_batch": (1, MOST),
+    "data.tokens_per_device": (1, MOST),
+    "data.prepare_workers": (1, 1025),
+    "data.loader_workers": (0, 1025),
+    "model.layers": (1, 1001),  # Wang et al. 2022, DeepNet
+    "model.d_model": (1, 2**17),
+    "model.d_ff": (1, 2**20),
+    "model.heads": (1, 2**17),
+    "model.d_k": (1, 2**17),
+    "model.d_v": (1, 2**17),
     "model.dropout": (0, 1),
-    "training.max_steps": (1, inf),
-    "training.warmup_steps": (1, inf),
-    "training.learning_rate_scale": (0, inf),
-    "training.eps": (0, inf),
-    "training.checkpoint_minutes": (0, inf),
-    "training.checkpoint_steps": (0, inf),
+    "model.position.max_length": (1, 2**17),  # the weights of one head on so long a sentence are 64 GiB
+    "training.max_steps": (1, MOST),
+    "training.warmup_steps": (1, MOST),
+    "training.learning_rate_scale": (ABOVE_0, inf),
+    "training.eps": (ABOVE_0, inf),
+    "training.checkpoint_minutes": (ABOVE_0, inf),
+    "training.checkpoint_steps": (1, MOST),
     "training.label_smoothing": (0, 1),
-    "training.validate_steps": (1, inf),
-    "training.log_steps": (1, inf),
-    "training.tokens_per_batch": (1, inf),
-    "training.keep_checkpoints": (1, inf),
-    "inference.beam": (1, inf),
+    "training.validate_steps": (1, MOST),
+    "training.log_steps": (1, MOST),
+    "training.tokens_per_batch": (1, MOST),
+    "training.keep_checkpoints": (1, MOST),
+    "callbacks.quality.samples": (0, MOST),
+    "logger.csv.flush_logs_every_n_steps": (1, MOST),
+    "inference.beam": (1, 1001),  # as wide as Koehn and Knowles 2017 went, who saw BLEU fall long before
     "inference.alpha": (0, inf),
-    "inference.max_extra_length": (0, inf),
-    "inference.tokens_per_batch": (1, inf),
+    "inference.max_extra_length": (0, 2**17),
+    "inference.tokens_per_batch": (1, MOST),
+    "inference.temperature": (0, inf),
+    "inference.top_k": (1, MOST),
+    "inference.top_p": (0, ABOVE_1),
+    "inference.seed": (0, 2**32),
 }
+# What is built from a config: these, and each item of these groups.
+BUILT = ("data.corpus", "data.cleaning", "model.attention", "model.position", "model.feed_forward", "model.norm")
+GROUPS = {"callbacks": ("speed", "averaging"), "metrics": ("bleu",), "logger": ()}  # with what a run cannot do without
 
 
 def check(config: dict[str, Any]) -> None:
-    """Refuse values that would fail later, in the middle of a run.
+    """Refuse a config that would fail later, in the middle of a run.
 
     Raises:
-        ValueError: with the key, the value and the range.
+        ValueError: with the key, the value and the rule.
     """
     check_ranges(config)
-    betas, seed = config["training"]["betas"], config["seed"]
-    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+    check_built(config)
+    for key, schema in (("", Config), *((f"{group}.", schema) for group, schema in SCHEMAS.items())):
+        part = config.get(key[:-1], {}) if key else config
+        if missing := [field.name for field in fields(schema) if field.name not in part]:
+            raise ValueError(f"{key}{missing[0]} is needed; leave it in.")
+    if len(betas := config["training"]["betas"]) != 2 or not all(0 <= beta < 1 for beta in betas):
         raise ValueError(f"training.betas must be two numbers from 0 to below 1, got {betas}.")
-    if not isinstance(seed, int) or seed < 0:
-        raise ValueError(f"seed must be a whole number of at least 0, got {seed}.")
     if not isinstance(config.get("force", False), bool):
         raise ValueError(f"force must be true or false, got {config['force']}.")
-    if "bleu" not in (chosen := config.get("metrics", {})):
-        names = ", ".join(chosen) or "none"
-        raise ValueError(f"metrics must have bleu, which tables and sweeps are made of, got {names}; add it.")
+    if not isinstance(config.get("trainer"), Mapping):
+        raise ValueError(f"trainer must be a file of conf/trainer, got {config.get('trainer')}.")
+    for group, needed in GROUPS.items():
+        if missing := [name for name in needed if name not in (chosen := config.get(group, {}))]:
+            there = ", ".join(chosen) or "none"
+            raise ValueError(f"{group} must have {missing[0]}, which every run needs, got {there}; add it.")
 
 
 def check_ranges(config: Mapping[str, Any]) -> None:
-    """Refuse numbers that are out of range, in the groups that are given.
+    """Refuse numbers that are out of range, in the groups that are given; NaN is in no range.
 
     Raises:
         ValueError: with the key, the value and the range.
     """
     for key, (least, too_much) in RANGES.items():
-        group, name = key.split(".")
-        if group not in config or (value := config[group][name]) is None:
-            continue
-        if not isinstance(value, int | float) or not least <= value < too_much:
-            below = "" if too_much == inf else f" and below {too_much}"
-            raise ValueError(f"{key} must be at least {least}{below}, got {value}.")
+        value = within(config, key)
+        if value is not None and not (type(value) in (int, float) and least <= value < too_much):
+            low = "above 0" if least == ABOVE_0 else f"at least {least}"
+            high = "" if too_much == inf else " and at most 1" if too_much == ABOVE_1 else f" and below {too_much}"
+            raise ValueError(f"{key} must be {low}{high}, got {value}.")
+
+
+def check_built(config: Mapping[str, Any]) -> None:
+    """Refuse what cannot be built, in the groups that are given: it must name its class or function.
+
+    Raises:
+        ValueError: with the key and the value.
+    """
+    for group in GROUPS:
+        if not isinstance(items := config.get(group, {}), Mapping):
+            raise ValueError(f"{group} must be a list of files of conf/{group}, got {group}={items}.")
+        for name, value in items.items():
+            if not isinstance(value, Mapping) or "_target_" not in value:
+                raise ValueError(f"{group}.{name} has no _target_, got {value}; to leave it out give ~{group}.{name}.")
+    for key in BUILT:
+        if key.split(".")[0] in config and (value := within(config, key) or {}).get("_target_") is None:
+            raise ValueError(f"{key} must name its class under _target_, got {value}.")
+
+
+def within(config: Mapping[str, Any], key: str) -> Any:
+    """The value of a dotted key; None where there is none."""
+    value: Any = config
+    for name in key.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def check_languages(cfg: Any) -> None:
+    """Refuse with a ValueError the truth value that YAML 1.1 makes of a plain `no`, which is Norwegian's code."""
+    for key in ("data.source_language", "data.target_language", "language"):
+        if (value := OmegaConf.select(cfg, key)) in (True, False, "True", "False"):  # a typed key holds its name
+            quoted = f"quote it in the file, {key.rpartition('.')[2]}: 'no', or give {key}=no on the command line."
+            raise ValueError(f"{key} must be an ISO code, as in de, got {value}, YAML's plain no or on; {quoted}")
 
 
 def path_of(cfg: Mapping[str, Any], key: str) -> Path:
@@ -201,6 +290,20 @@ def path_of(cfg: Mapping[str, Any], key: str) -> Path:
     if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
         raise ValueError(f"{key} must be the path of a file or folder, got {value!r}.")
     return Path(str(value))
+
+
+def output_of(cfg: Mapping[str, Any]) -> Path | None:
+    """The file that `output` names, which is to be written; None for null. Asked before the work that it is to keep.
+
+    Raises:
+        ValueError: if it is no name, a folder, or below a file.
+    """
+    if cfg["output"] is None:
+        return None
+    path = path_of(cfg, "output")
+    if path.is_dir() or any(above.exists() and not above.is_dir() for above in path.parents):
+        raise ValueError(f"output={path} cannot be a file: it is a folder, or below a file; give another name.")
+    return path
 
 
 def count_of(cfg: Mapping[str, Any], key: str, *, least: int = 1) -> int:
@@ -284,13 +387,8 @@ def run_folder(path: str | None, now: str) -> str:
 def register() -> None:
     """Make the schema and the resolvers known to Hydra and OmegaConf."""
     store = ConfigStore.instance()
-    for group, schema in (
-        ("model", ModelConfig),
-        ("data", DataConfig),
-        ("training", TrainingConfig),
-        ("inference", InferenceConfig),
-        ("paper", PaperConfig),
-    ):
+    store.store(name="schema", node=OmegaConf.structured(Config, flags={"struct": False}))
+    for group, schema in SCHEMAS.items():
         store.store(group=group, name="schema", node=schema)
     OmegaConf.register_new_resolver("heads_divide", heads_divide, replace=True)
     OmegaConf.register_new_resolver("row", row, replace=True)

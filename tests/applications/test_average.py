@@ -142,7 +142,7 @@ def test_the_curve_decodes_the_averages_of_the_last_and_reads_each_file_once(
         lines = list(csv.DictReader(file))
     assert [line["steps"] for line in lines] == ["11", "11 7", "11 7 5", "11 7 5 3"]
     assert (run / "averaging" / "curve.png").read_bytes().startswith(b"\x89PNG")
-    assert "dev, beam 2: nrefs:1" in capsys.readouterr().out
+    assert "dev, beam 2, alpha 0.6: nrefs:1" in capsys.readouterr().out
 
 
 SIGNATURE = "case:mixed|tok:13a"

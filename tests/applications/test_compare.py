@@ -176,6 +176,12 @@ def test_a_copy_of_the_data_in_another_folder_is_the_same_data(said, write) -> N
     assert "5 sentences" in said(f"a={a}", f"b={b}", "checkpoint=best")
 
 
+def test_training_text_that_is_gone_is_said(said, write) -> None:
+    a, b = write("a", {"best.test": ONE}), write("b", {"best.test": OTHER})
+    (a / "train.en").unlink()
+    assert "train.en is not a file" in said(f"a={a}", f"b={b}", "checkpoint=best")
+
+
 def refused(said: Callable[..., str], *arguments: str) -> str:
     """The message of the error."""
     with pytest.raises(ValueError, match=r".") as error:

@@ -74,7 +74,9 @@ def test_the_heads_of_an_exported_folder_are_in_it(run: Path, told: Told, tmp_pa
     (tmp_path / "exported").mkdir()
     write_safetensors(checkpoint.read(run / "checkpoints" / "averaged.ckpt"), tmp_path / "exported")
     before = set(tmp_path.iterdir())
-    heads(told(*task(tmp_path / "exported", "sentences=1")))
+    with pytest.raises(ValueError, match="text that a lone file names is not read; name the data"):
+        heads(told(*task(tmp_path / "exported")))
+    heads(told(*task(tmp_path / "exported", "sentences=1", "data=numbers_ende")))
     assert (tmp_path / "exported" / "heads" / "exported.dev" / "heads.md").exists()
     assert set(tmp_path.iterdir()) == before
 
@@ -131,7 +133,7 @@ def test_what_is_no_run_is_refused(run: Path, told: Told, tmp_path: Path) -> Non
     with pytest.raises(ValueError, match=r"folder without checkpoints/averaged\.ckpt"):
         heads(told(*task(run)))
     (run / "checkpoints" / "averaged.ckpt").write_text("text")
-    with pytest.raises(ValueError, match="cannot be read"):
+    with pytest.raises(ValueError, match="is cut short, damaged, or not a checkpoint"):
         heads(told(*task(run)))
 
 

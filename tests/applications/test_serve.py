@@ -179,8 +179,7 @@ def test_told_to_end_under_load_it_finishes_what_runs_and_refuses_the_rest(
     codes = Counter(getattr(response, "status_code", type(response)) for response in responses)
     assert codes[200] >= 8
     assert codes[503] > 0
-    # What had not been accepted finds the door closed.
-    assert set(codes) <= {200, 503, httpx.ConnectError, httpx.ReadError, httpx.RemoteProtocolError}, codes
+    assert set(codes) <= {200, 503, httpx.ConnectError}, codes  # what comes too late finds the door closed
     for question, response in zip(questions, responses, strict=True):
         if getattr(response, "status_code", None) == 200:
             assert_as_alone(question, response, alone)

@@ -142,3 +142,18 @@ def test_the_run_says_how_long_a_source_may_be(run: Run, tmp_path: Path, caplog:
     caplog.clear()
     assert run(f"checkpoint={file}", "max_source_length=1000", **options) != found
     assert "pieces" not in caplog.text
+
+
+def test_samples_are_the_same_for_a_seed_whatever_the_window(run: Run) -> None:
+    sampled = ["inference=sampling", "inference.top_p=0.9", "inference.max_extra_length=3", "n_best=5"]  # of beam 4
+    lines = ["one two three", "four", "five one"]
+    found = run(*sampled, lines=lines)
+    assert len(found) == 15
+    assert found == run(*sampled, "window=1", lines=lines) != run(*sampled, "inference.seed=2", lines=lines)
+    firsts = [line.split(" ||| ")[1] for line in found[::5]]
+    assert run(*sampled[:3], lines=lines) == firsts
+    for key, value, rule in (("top_p", 1.1, "at least 0 and at most 1"), ("temperature", -1, "at least 0")):
+        with pytest.raises(ValueError, match=rf"inference\.{key} must be {rule}, got {value}"):
+            run("inference=sampling", f"inference.{key}={value}")
+    with pytest.raises(ValueError, match="samples are drawn with backend=torch"):
+        run("inference=sampling", "backend=ctranslate2")

@@ -41,7 +41,7 @@ def test_a_checkpoint_gives_back_model_tokenizer_and_config(tokenizer: Tokenizer
     saved = content(tokenizer, seed=1, step=17)
     checkpoint.write(tmp_path / "a.ckpt", saved)
     loaded = checkpoint.read(tmp_path / "a.ckpt")
-    assert (loaded.step, loaded.config, loaded.tokenizer.hash) == (17, {"model": MODEL}, tokenizer.hash)
+    assert (loaded.step, loaded.config["model"], loaded.tokenizer.hash) == (17, MODEL, tokenizer.hash)
     model = loaded.model()
     assert not model.training
     assert torch.equal(model.embedding.weight, saved["state_dict"]["model.embedding.weight"])
@@ -75,9 +75,17 @@ def test_the_average_is_of_the_weights_as_they_were_trained(tokenizer: Tokenizer
     ("change", "message"),
     [
         ({"extra": "${oc.create:{_target_:os.mkdir,path:made}}"}, "interpolation"),
-        ({"layers": None}, "describes no model of ours"),
+        ({"layers": None}, r"model\.layers must be of the type int, got None"),
+        ({"layers": 10**7}, r"do not fit its config: model\.layers=10000000"),
         ({"attention": None}, "describes no model of ours"),
-        ({"norm": {"_target_": "aiayn.model.transformer.Transformer"}}, "describes no model of ours"),
+        ({"norm": {"_target_": "aiayn.model.norm.PostNorm"}}, "describes no model of ours"),
+        ({"norm": {"_target_": "aiayn.model.encoder.Encoder", "layers": 10**7}}, "only modules of aiayn.model"),
+        ({"d_model": 10**6}, "weights do not fit its config"),
+        ({"d_model": 10**18}, "describes no model of ours"),
+        (
+            {"position": {**MODEL["position"], "max_length": 10**9}},
+            r"max_length must be from 1 to 11,184,810 .* got 10",
+        ),
         ({"d_model": 8}, "weights do not fit its config"),
     ],
 )

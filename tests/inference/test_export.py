@@ -228,7 +228,8 @@ def test_safetensors_give_back_every_bit(model_of: Callable[..., Checkpoint], tm
     loaded.weights["embedding.weight"][3, 5] = -0.0
     write_safetensors(loaded, tmp_path)
     found = checkpoint.read(tmp_path)
-    assert (found.step, found.config, found.tokenizer.hash) == (17, loaded.config, loaded.tokenizer.hash)
+    assert (found.step, found.tokenizer.hash) == (17, loaded.tokenizer.hash)
+    assert all(found.config[part] == loaded.config[part] for part in ("model", "inference"))
     assert set(found.weights) == set(loaded.weights)
     for name, value in loaded.weights.items():
         assert found.weights[name].numpy().tobytes() == value.numpy().tobytes()
@@ -256,7 +257,7 @@ DAMAGE = [
     ("aiayn.json", lambda content: b"[" * 10**5, "not a whole folder"),
     ("tokenizer.model", None, r"not a whole folder.*tokenizer\.model"),
     ("tokenizer.model", lambda content: b"", "not a whole folder"),
-    ("tokenizer.model", lambda content: content[:17], "not a SentencePiece model"),
+    ("tokenizer.model", lambda content: content[:17], "tokenizer does not have the stored hash"),
 ]
 
 
@@ -264,9 +265,9 @@ DAMAGE = [
     ("name", "change", "words"),
     [
         *DAMAGE,
-        ("model.safetensors", lambda c: c[:-7], "cannot be read"),
-        ("model.safetensors", None, "cannot be read"),
-        ("model.safetensors", lambda c: b"\x80pickle", "cannot be read"),
+        ("model.safetensors", lambda c: c[:-7], r"its model\.safetensors does not have the stored hash"),
+        ("model.safetensors", lambda c: c[:-7] + bytes(7), r"its model\.safetensors does not have the stored hash"),
+        ("model.safetensors", None, r"not a whole folder.*model\.safetensors is missing"),
     ],
 )
 def test_a_damaged_folder_of_safetensors_is_refused(
@@ -282,8 +283,8 @@ def test_a_damaged_folder_of_safetensors_is_refused(
     ("name", "change", "words"),
     [
         *DAMAGE,
-        ("model.bin", lambda c: c[:-7], "by CTranslate2"),
-        ("model.bin", None, "by CTranslate2"),
+        ("model.bin", lambda c: c[:-7], r"its model\.bin does not have the stored hash"),
+        ("model.bin", None, r"not a whole folder.*model\.bin is missing"),
         ("shared_vocabulary.json", None, "by CTranslate2"),
         ("shared_vocabulary.json", lambda c: json.dumps(json.loads(c)[::-1]).encode(), "does not hold the pieces"),
         ("shared_vocabulary.json", lambda c: json.dumps(json.loads(c)[:-3]).encode(), "does not hold the pieces"),
@@ -300,6 +301,19 @@ def test_a_damaged_folder_of_ctranslate2_is_refused(
     damaged(tmp_path, name, change)
     with pytest.raises(ValueError, match=words):
         ctranslate2_decoder.load(tmp_path)
+
+
+def test_an_older_export_without_a_hash_of_its_weights_opens(
+    model_of: Callable[..., Checkpoint], tmp_path: Path
+) -> None:
+    write_safetensors(model_of(), tmp_path)
+    manifest = json.loads((tmp_path / "aiayn.json").read_text())
+    del manifest["weights_hash"]
+    (tmp_path / "aiayn.json").write_text(json.dumps(manifest))
+    assert checkpoint.read(tmp_path).step == 17
+    damaged(tmp_path, "model.safetensors", lambda content: b"\x80pickle")
+    with pytest.raises(ValueError, match=r"cannot be read: model\.safetensors: "):
+        checkpoint.read(tmp_path)
 
 
 def test_each_format_is_for_its_reader(model_of: Callable[..., Checkpoint], tmp_path: Path) -> None:

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from test_checkpoint import content
 
 import aiayn
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.inference import checkpoint
-from aiayn.inference.beam_search import Hypothesis
-from aiayn.inference.translation import Translator, translator
+from aiayn.inference import checkpoint, ctranslate2_decoder
+from aiayn.inference.beam_search import Hypothesis, decode
+from aiayn.inference.translation import Translator, distinct, open_with, translator
 from aiayn.model.position import LearnedPosition
 from aiayn.model.transformer import Transformer
 
@@ -72,6 +73,72 @@ def test_a_long_source_has_the_same_translation_for_every_n_best(tokenizer: Toke
     assert own.n_best(["a b c d"], 1) == [[best]]
 
 
+@pytest.fixture(scope="module")
+def ambiguous() -> Tokenizer:
+    """Knows words that it can spell in several ways."""
+    return Tokenizer.train(["aa ab ba bb aab abb"] * 3, vocab_size=19)
+
+
+@pytest.mark.parametrize("backend", ["torch", "ctranslate2"])
+def test_a_list_holds_no_text_twice_and_is_full(
+    build: Build, ambiguous: Tokenizer, backend: str, tmp_path: Path
+) -> None:
+    lines, n = ["aa ab", "bb", "ba aab abb", "", "a b a b"], 3
+    saved = content(ambiguous, seed=5, step=1)
+    torch.nn.init.normal_(saved["state_dict"]["model.embedding.weight"], std=0.5, generator=torch.manual_seed(22))
+    saved["config"]["inference"] = INFERENCE
+    checkpoint.write(tmp_path / "checkpoints" / "averaged.ckpt", saved)
+    loaded, model = open_with(backend, [tmp_path / "checkpoints" / "averaged.ckpt"], accelerator="cpu")
+    own = translator(model, loaded.tokenizer, **INFERENCE)  # type: ignore[arg-type]
+    decoding = decode if backend == "torch" else ctranslate2_decoder.decode
+    encoded = [source for source in ambiguous.encode(lines) if len(source)]
+    plain = decoding(model, encoded, **INFERENCE, n_best=n)  # type: ignore[arg-type]
+    repeats = [n - len({*ambiguous.decode([each.tokens for each in found])}) for found in plain]
+    assert any(repeats), "the search itself must find a text twice, or nothing is tested"
+    found = own.n_best(lines, n)
+    for translations in (found[number] for number, line in enumerate(lines) if line):
+        assert len({each.text for each in translations}) == n
+        assert [each.score for each in translations] == sorted((each.score for each in translations), reverse=True)
+    best = [translations[0].tokens for line, translations in zip(lines, found, strict=True) if line]
+    assert best == [hypotheses[0].tokens for hypotheses in plain]
+    assert own.translate(lines) == [translations[0].text for translations in found]
+
+
+def test_a_list_that_cannot_be_filled_is_said(ambiguous: Tokenizer, caplog: pytest.LogCaptureFixture) -> None:
+    widths: list[int] = []
+
+    def twice(sources: Sequence[np.ndarray], *, n_best: int, beam: int, **_: object) -> list[list[Hypothesis]]:
+        widths.append(beam)
+        return [[Hypothesis([5], -2.0, -2.0), Hypothesis([5], -2.5, -2.5), Hypothesis([6], -1.0, -1.0)][:n_best]] * len(
+            sources
+        )
+
+    caplog.set_level(logging.INFO)
+    search = distinct(twice, ambiguous, beam=2, tokens_per_batch=7)
+    (found,) = search([np.array([5])], n_best=2, progress=lambda sentences: None)
+    assert found == [Hypothesis([5], -2.0, -2.0)]  # what a wider search scores higher is not added
+    assert widths == [2, 4, 8, 16]
+    assert "1 of 1 sentences have fewer than 2 different translations" in caplog.text
+
+
+def test_samples_come_by_a_temperature_and_are_as_many_as_asked_for(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    saved = content(tokenizer, seed=1, step=1)
+    saved["config"]["inference"] = INFERENCE
+    checkpoint.write(tmp_path / "checkpoints" / "averaged.ckpt", saved)
+    own = aiayn.load(tmp_path, accelerator="cpu", temperature=1.0, seed=3)
+    (found,) = own.n_best(["a b"], 23)
+    assert len(found) == 23
+    assert len({each.text for each in found}) > 1
+    assert own.translate(["a b"]) == [found[0].text]
+    assert aiayn.load(tmp_path, accelerator="cpu", temperature=1.0, seed=5).n_best(["a b"], 23) != [found]
+    with pytest.raises(ValueError, match="samples are drawn with backend=torch"):
+        aiayn.load(tmp_path, backend="ctranslate2", temperature=1.0)
+    with pytest.raises(ValueError, match=r"set inference\.temperature too"):
+        aiayn.load(tmp_path, accelerator="cpu", top_k=3)
+    with pytest.raises(ValueError, match=r"inference\.top_p must be from 0 to 1"):
+        aiayn.load(tmp_path, accelerator="cpu", temperature=1.0, top_p=2)
+
+
 def test_one_string_is_not_taken_for_a_list(tokenizer: Tokenizer) -> None:
     with pytest.raises(ValueError, match="sentences must be a list of them, got one string"):
         Translator(tokenizer, echo).translate("a b")
@@ -108,3 +175,10 @@ def test_importing_the_package_loads_no_torch() -> None:
     assert (
         subprocess.run([sys.executable, "-c", code], cwd=Path(aiayn.__file__).parents[1], check=False).returncode == 0
     )
+
+
+@pytest.mark.parametrize("sentence", ["b\nc", "\nb", "b\n\n", "b\r\nc"])
+def test_a_line_feed_inside_a_sentence_is_refused_and_not_dropped(tokenizer: Tokenizer, sentence: str) -> None:
+    with pytest.raises(ValueError, match="sentence 2 has a line feed inside; give each line as a sentence of its own"):
+        Translator(tokenizer, echo).translate(["a", sentence])
+    assert Translator(tokenizer, echo).translate(["a\n", "b\r\n", "c\u2028d"]) == ["a", "b", "c d"]

@@ -101,6 +101,17 @@ def test_the_table_has_the_papers_figures_beside_those_of_finished_runs() -> Non
     assert {line.replace("\\|", "").count("|") for line in lines[:4]} == {8}
 
 
+def test_bleu_is_beside_the_papers_as_it_is_counted_there_where_all_runs_have_that() -> None:
+    metrics = {"metrics": {"bleu": {}, "bleu_paper": {}}}
+    scores = {"last": {"dev": {"bleu": {"value": 5}, "bleu_paper": {"value": 6}}}}
+    runs = [Run(Path("one"), "one", CONFIG | metrics, {"status": "done", "scores": scores})]
+    bars = panels(specification(build_workspace("x", runs, **PLACE)))["Bar Chart"][0]
+    assert bars["metrics"] == ["last/dev/bleu_paper", "paper/bleu"]
+    assert figures_table(runs).splitlines()[0].split(" | ")[4] == "BLEU as in paper"
+    assert "| 6.0 |" in figures_table(runs)
+    assert figures_table([*runs, RUNS[1]]).splitlines()[0].split(" | ")[4] == "sacreBLEU"
+
+
 def test_a_report_chooses_which_scores_stand_for_a_run() -> None:
     runs = [
         Run(

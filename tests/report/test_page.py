@@ -27,7 +27,8 @@ def rows(tmp_path: Path) -> list[Row]:
     for number, (heads, dropout) in enumerate([(8, 0.1), (1, 0.1), (4, 0.1), (8, 0.0)]):
         quality = (0.5, 0.56, 0.53, 0.6)[number]
         name = "base" if not number else f"row{number}"
-        made = config(name, paper={"bleu": 25.0 + number, "flops": 1e18 * (number + 1)}, model__heads=heads)
+        paper = {"bleu": 25.0 + number, "flops": 4e18 * (number + 1), "counted_flops": 1e18 * (number + 1)}
+        made = config(name, paper=paper, model__heads=heads)
         made["model"]["dropout"] = dropout
         write_run(tmp_path / "runs" / name, made, quality=quality, command=["run.py", EVIL])
         write_run(tmp_path / "runs" / f"{name}2", made | {"seed": 2}, quality=quality)
@@ -40,15 +41,27 @@ def rows(tmp_path: Path) -> list[Row]:
 def test_marginals_show_the_rows_that_differ_from_base_in_one_setting(rows: list[Row]) -> None:
     marginals, curves, flops = plots(rows)
     assert [panel.x_label for panel in marginals.panels] == ["h", "P_drop"] * 2
-    assert [panel.y_label for panel in marginals.panels] == ["BLEU"] * 2 + ["perplexity"] * 2
+    assert [panel.y_label for panel in marginals.panels] == ["BLEU as in paper"] * 2 + ["perplexity"] * 2
     ours, paper = marginals.panels[0].lines
     assert [point[0] for point in ours.points] == [point[0] for point in paper.points] == [1, 4, 8]
     assert [point[1] for point in paper.points] == [26, 27, 25]
-    figure = rows[0].figure("bleu")
+    figure = rows[0].figure("bleu_paper")
     assert figure is not None
     assert ours.points[-1] == (8, figure.mean, "base", figure.deviation)
     assert len(curves.panels[0].lines) == 8
     assert [line.name for line in flops.panels[0].lines] == ["base", "row1", "row2", EVIL, "paper"]
+    assert flops.panels[0].y_label == "BLEU as in paper, dev"
+    assert flops.panels[0].lines[0].points[0][1] == figure.mean
+    assert [point[:2] for point in flops.panels[0].lines[-1].points] == [(1e18, 25), (2e18, 26), (3e18, 27), (4e18, 28)]
+
+
+def test_plots_say_where_our_bleu_is_not_counted_as_the_papers(tmp_path: Path) -> None:
+    for heads in (8, 4):
+        made = config(f"x{heads}", paper={"bleu": 27.3, "counted_flops": 1e18}, model__heads=heads)
+        write_run(tmp_path / str(heads), made, as_in_paper=heads == 8)
+    marginals, _, flops = plots(rows_of(read_folder(tmp_path)))
+    assert marginals.panels[0].y_label == "BLEU (ours: sacreBLEU)"
+    assert flops.panels[0].y_label == "BLEU (ours: sacreBLEU), dev"
 
 
 def test_smaller_twins_are_plotted_as_distances_from_base(rows: list[Row]) -> None:
@@ -56,7 +69,7 @@ def test_smaller_twins_are_plotted_as_distances_from_base(rows: list[Row]) -> No
         row.runs[0].config["scale"] = {"name": "tiny"}
     marginals, _, flops = plots(rows)
     panel = marginals.panels[0]
-    assert panel.y_label == "BLEU - base"
+    assert panel.y_label == "BLEU as in paper - base"
     assert [line.points[-1][1] for line in panel.lines] == [0, 0]
     assert "paper" not in [line.name for line in flops.panels[0].lines]
 

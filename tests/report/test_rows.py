@@ -222,3 +222,52 @@ def test_a_damaged_run_does_not_keep_the_others_from_being_read(tmp_path: Path) 
     runs = {run.row: run for run in read_folder(tmp_path)}
     assert [dict(runs[name].metrics) for name in ("a", "b", "c")] == [{}, {}, {}]
     assert (runs["a"].state, runs["whole"].state, runs["whole"].folder) == ("missing", "done", whole)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"config": {"paper": 3}}, "paper must hold keys and values, got 3"),
+        ({"config": {"data": [1]}}, "data must hold keys and values, got list"),
+        ({"config": {"name": "${oc.env:HOME}"}}, "is an interpolation"),
+        ({"scores": 5}, "its scores must be of the type dict"),
+        ({"steps": "x"}, "its steps must be of the type int"),
+    ],
+)
+def test_a_result_of_another_type_counts_as_none_and_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, changed: dict, words: str
+) -> None:
+    folder = write_run(tmp_path / "a", config("a"))
+    result = json.loads((folder / "result.json").read_text())
+    (folder / "result.json").write_text(json.dumps({**result, **changed}))
+    (run,) = read_folder(tmp_path)
+    assert (run.state, run.config) == ("missing", {})
+    assert f"{folder / 'result.json'} is damaged and left out" in caplog.text
+    assert words in caplog.text
+
+
+@pytest.mark.parametrize(
+    "spoilt", ["text", "10**11 rows", "10**30 rows", "an archive", "objects", "empty"], ids=lambda name: name
+)
+def test_statistics_of_anything_are_left_out_with_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, spoilt: str
+) -> None:
+    folder = write_run(tmp_path / "a", config("a"))
+    file = folder / "translations" / "last.dev.statistics.npy"
+    if spoilt == "text":
+        np.save(file, np.full((200, 12), "abc"))
+    elif spoilt == "objects":
+        np.save(file, np.full((200, 12), None), allow_pickle=True)
+    elif spoilt == "an archive":
+        with file.open("wb") as open_file:
+            np.savez(open_file, np.zeros((200, 12)))
+    elif spoilt == "empty":
+        file.write_bytes(b"")
+    else:
+        count = 10 ** int(spoilt[4:6])
+        with file.open("wb") as open_file:
+            header = {"descr": "<f8", "fortran_order": False, "shape": (count, 12)}
+            np.lib.format.write_array_header_1_0(open_file, header)
+    (row,) = rows_of(read_folder(tmp_path))
+    assert row.statistics is None
+    assert f"{file} is damaged, so there are no intervals" in caplog.text

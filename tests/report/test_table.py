@@ -45,7 +45,7 @@ def test_rows_of_the_paper_have_its_columns(table3: list[Row]) -> None:
     found = cells(table3)
     assert list(found) == [
         *("", "row", "state", "N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "eps_ls", "steps"),
-        *("PPL", "PPL paper", "PPL - paper", "BLEU", "BLEU paper", "BLEU - paper", "BLEU - base"),
+        *("PPL", "PPL paper", "PPL - paper", "BLEU", "BLEU as in paper", "BLEU paper", "BLEU - paper", "BLEU - base"),
         *("params", "params paper", "runs"),
     ]
     assert found["row"] == ["table3_base", "table3_a_h1", "table3_big"]
@@ -60,11 +60,32 @@ def test_rows_of_the_paper_have_its_columns(table3: list[Row]) -> None:
     assert found["BLEU"][2] == found["BLEU - paper"][2] == found["BLEU - base"][2] == ""
     ours = table3[1].figure("bleu")
     assert ours is not None
-    assert float(found["BLEU - paper"][1].replace("\u2212", "-")) == pytest.approx(ours.mean - 24.9, abs=0.005)
+    like = ours.mean + 0.7
+    assert float(found["BLEU as in paper"][1]) == pytest.approx(like, abs=0.005)
+    assert float(found["BLEU - paper"][1].replace("\u2212", "-")) == pytest.approx(like - 24.9, abs=0.005)
     value, low, high = (
         float(text) for text in re.findall(r"[+-][\d.]+", found["BLEU - base"][1].replace("\u2212", "-"))
     )
     assert low < value < high < 0
+
+
+def test_where_no_run_has_the_papers_bleu_the_head_says_what_is_subtracted(tmp_path: Path) -> None:
+    write_run(tmp_path / "x", config("x", paper=PAPER), as_in_paper=False)
+    rows = read(tmp_path)
+    ours = rows[0].figure("bleu")
+    assert ours is not None
+    (apart,) = cells(rows)["sacreBLEU - paper"]
+    assert float(apart.replace("\u2212", "-")) == pytest.approx(ours.mean - 25.8, abs=0.005)
+    assert not {"BLEU - paper", "BLEU as in paper"} & set(cells(rows))
+    assert "ours by sacreBLEU (13a)" in dict(notes(rows, ""))["BLEU paper"]
+
+
+def test_a_row_one_of_whose_runs_lacks_the_papers_bleu_is_not_subtracted_from(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        write_run(tmp_path / f"x{seed}", config("x", paper=PAPER, seed=seed), as_in_paper=seed == 1)
+    write_run(tmp_path / "y", config("y", paper=PAPER, model__heads=4))
+    found = cells(read(tmp_path))
+    assert [bool(cell) for cell in found["BLEU - paper"]] == [name == "y" for name in found["row"]]
 
 
 def test_single_runs_have_a_p_too(tmp_path: Path) -> None:
@@ -100,13 +121,24 @@ def test_csv_has_a_line_a_row_with_full_precision(table3: list[Row]) -> None:
     figure = table3[0].figure("bleu")
     assert figure is not None
     assert (float(lines[0]["bleu"]), float(lines[0]["bleu_deviation"])) == (figure.mean, figure.deviation)
-    assert lines[0]["bleu_paper"] == "25.8"
+    assert lines[0]["paper_bleu"] == "25.8"
+    assert float(lines[0]["bleu_paper"]) == pytest.approx(figure.mean + 0.7)
     assert (lines[0]["runs"], lines[2]["done"], lines[2]["state"], lines[2]["bleu"]) == ("2", "0", "missing", "")
     assert lines[1]["h"] == "1"
     apart = table3[1].apart["bleu"]
     assert [float(lines[1][f"bleu_minus_base{end}"]) for end in ("", "_low", "_high")] == [
         *(apart.value, apart.low, apart.high)
     ]
+
+
+def test_flops_of_ours_and_of_the_paper_are_one_measure_and_the_other_has_its_name(tmp_path: Path) -> None:
+    paper = {"bleu": 27.3, "flops": 3.3e18, "counted_flops": 9.5e17}
+    write_run(tmp_path / "x", config("x", paper=paper), quality=0.5)
+    write_run(tmp_path / "older", config("older", paper={"bleu": 27.3, "flops": 3.3e18}, model__heads=4))
+    lines = {line["row"]: line for line in csv.DictReader(io.StringIO(to_csv(read(tmp_path))))}
+    assert (float(lines["x"]["flops"]), float(lines["x"]["paper_flops"])) == (3.3e18, 9.5e17)
+    assert float(lines["x"]["paper_seconds_x_devices_x_rate"]) == 3.3e18
+    assert lines["older"]["paper_flops"] == ""
 
 
 def test_notes_say_how_and_on_what_it_was_measured(table3: list[Row], tmp_path: Path) -> None:
@@ -120,11 +152,48 @@ def test_notes_say_how_and_on_what_it_was_measured(table3: list[Row], tmp_path: 
     assert found["devices"] == "1 x cpu, bf16-mixed"
     assert found["missing"] == "table3_big"
     assert found["failed"] == "table3_a_h4: the disk is full"
-    assert "sacreBLEU (13a): half a point" in found["BLEU paper"]
+    assert found["BLEU as in paper"] == "tok:moses+atat"
+    assert "compounds split" in found["BLEU paper"]
     assert found["BLEU - base"].startswith("from table3_base, with 95 % interval")
     assert found["BLEU - base"].endswith("; one seed: the spread of training is not in it")
     assert "p, sentences" not in found
     assert "scale" not in found
+
+
+def test_tables_name_the_steps_that_were_averaged_and_say_when_they_are_fewer(tmp_path: Path) -> None:
+    for name, steps in (("few", [86, 97]), ("even", [700, 800, 900]), ("odd", [1700, 1802, 1900]), ("older", None)):
+        made = config(name, training__keep_checkpoints=3) | {"report": {"checkpoint": "averaged"}}
+        made["model"]["heads"] = len(name)  # other settings, another row
+        write_run(tmp_path / name, made, checkpoint="averaged", **({"averaged_steps": steps} if steps else {}))
+    rows = read(tmp_path)
+    assert set(dict(notes(rows, ""))["measured on"].split("; ")) == {
+        "dev of wmt14_ende, checkpoint: averaged, of steps 86, 97 (2 only, 3 were asked for)",
+        "dev of wmt14_ende, checkpoint: averaged, of 3 steps from 700 to 900, every 100",
+        "dev of wmt14_ende, checkpoint: averaged, of steps 1,700, 1,802, 1,900",
+        "dev of wmt14_ende, checkpoint: averaged",
+    }
+    lines = {line["row"]: line["averaged_steps"] for line in csv.DictReader(io.StringIO(to_csv(rows)))}
+    assert lines == {"few": "86 97", "even": "700 800 900", "odd": "1700 1802 1900", "older": ""}
+    for row in rows:
+        row.checkpoint = "last"  # of which nothing was averaged
+    assert dict(notes(rows, ""))["measured on"] == "dev of wmt14_ende, checkpoint: last"
+
+
+def test_text_that_a_spreadsheet_would_compute_is_quoted_and_figures_are_not(table3: list[Row]) -> None:
+    names = ["=HYPERLINK(0)", "-1+1", "+x"]
+    for row, name in zip(table3, names, strict=True):
+        row.name = name
+        row.settings["training.label_smoothing"] = -0.5 if name == "+x" else "@x"
+    lines = list(csv.DictReader(io.StringIO(to_csv(table3))))
+    assert [line["row"] for line in lines] == [f"'{name}" for name in names]
+    assert [line["eps_ls"] for line in lines] == ["'@x", "'@x", "-0.5"]
+    assert lines[1]["bleu_minus_base"].startswith("-")
+
+
+def test_no_file_passes_an_escape_sequence_on(table3: list[Row]) -> None:
+    table3[0].name = "\x1b[2Jx\x9b"
+    for text in (to_csv(table3), to_markdown(table3, [("x", "\x1b")], []), to_latex(table3, [])):
+        assert not set(text) & set("\x1b\x9b")
 
 
 def test_notes_warn_of_smaller_twins_and_other_settings(tmp_path: Path) -> None:
@@ -150,7 +219,8 @@ def test_markdown_is_one_table_whatever_the_names(table3: list[Row]) -> None:
 
 def test_latex_escapes_and_has_as_many_cells_in_every_line(table3: list[Row]) -> None:
     table3[0].name = r"50%_of #1 & {\x}~^$"
-    text = to_latex(table3)
+    text = to_latex(table3, [("\u00b1", "of\nseeds")])
+    assert "\n% $\\pm$: of seeds\n" in text
     body = [line for line in text.split("\n") if line.endswith(r"\\")]
     assert len({len(re.findall(r"(?<!\\)&", line)) for line in body}) == 1
     assert len(body) == 4

@@ -4,6 +4,7 @@ import asyncio
 import re
 import socket
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from aiayn.serving import server
-from aiayn.serving.server import Connection, is_local, listen
+from aiayn.serving.server import Connection, Server, is_local, listen
 
 
 @pytest.mark.parametrize("host", ["", None, 1, True])
@@ -110,3 +111,43 @@ def test_connections_above_the_bound_are_closed(monkeypatch: pytest.MonkeyPatch)
     first, second, answered = asyncio.run(asyncio.wait_for(play(), 5))
     assert (first, second) == (b"", b"")
     assert b"204" in answered
+
+
+def test_told_to_end_it_answers_also_connections_that_wait_in_line() -> None:
+    class Stopping:
+        """A service that has answers only while it ends."""
+
+        def __init__(self) -> None:
+            self.batcher = SimpleNamespace(stop=asyncio.Event().set)
+
+        def app(self) -> Any:
+            async def app(scope: Any, receive: Any, send: Any) -> None:
+                if scope["type"] == "http":
+                    await send({"type": "http.response.start", "status": 503, "headers": [(b"connection", b"close")]})
+                    await send({"type": "http.response.body"})
+
+            return app
+
+    async def play(listening: socket.socket) -> list[bytes]:
+        address = listening.getsockname()
+        pairs = [await asyncio.open_connection(*address) for _ in range(17)]
+        *early, late = pairs
+        for _, writer in early:
+            writer.write(REQUEST)
+        ending = Server(Stopping())  # type: ignore[arg-type]
+        ending.should_exit = True  # told before it could take one of them
+        serving = asyncio.create_task(ending._serve([listening]))
+        answers = [await reader.read() for reader, _ in early]
+        late[1].write(REQUEST)
+        answers.append(await late[0].read())
+        await serving
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(*address)
+        for _, writer in pairs:
+            writer.close()
+        return answers
+
+    with listen("127.0.0.1", 0) as listening:
+        listening.listen(server.WAITING)
+        answers = asyncio.run(asyncio.wait_for(play(listening), 30))
+    assert [answer.partition(b"\r\n")[0] for answer in answers] == [b"HTTP/1.1 503 Service Unavailable"] * 17

@@ -92,7 +92,7 @@ def test_attention_has_a_row_for_each_token_and_rows_sum_to_one(
 
 
 @pytest.mark.parametrize(
-    "text", ["", " \t ", "\u0000\u0007\u001b[31m", "\u4f60\u597d \U0001f600", "a\nb\u2028c", "<b>&"]
+    "text", ["", " \t ", "\u0000\u0007\u001b[31m", "\u4f60\u597d \U0001f600", "a\rb\u2028c\u0085d\n", "<b>&"]
 )
 def test_any_text_gets_an_answer(client: TestClient, own: Translator, text: str) -> None:
     response = client.post("/translate", json={"text": text})
@@ -111,6 +111,8 @@ LONG = " ".join(["dog"] * 30)
         ({"sentences": ["dog"] * 6}, 413, "6 sentences are too many; at most 5"),
         ({"sentences": [SENTENCES[1]] * 2, "attention": True}, 413, "attention is for at most 19 tokens together"),
         ({"text": "x" * 3001}, 413, "more than 3,001 bytes"),
+        ({"sentences": ["a", "b\nc"]}, 422, "sentence 2 has a line feed inside; give each line as a sentence"),
+        ({"text": "a\n\n"}, 422, "sentence 1 has a line feed"),
         ({}, 422, 'either "text"'),
         ({"text": "a", "sentences": ["b"]}, 422, 'either "text"'),
         ({"sentences": []}, 422, "sentences: .*at least 1"),
@@ -199,13 +201,16 @@ def test_pages_of_other_sites_are_refused(client: TestClient, headers: dict[str,
         ("localhost.evil.com", 403),
         ("192.168.0.7", 403),
         ("[::1", 403),
+        ("evil@127.0.0.1", 403),
+        ("localhost/evil.com", 403),
+        ("localhost:evil.com", 403),
         ("", 403),
     ],
 )
 def test_a_local_service_answers_to_local_names_only(own: Translator, host: str, code: int) -> None:
     service = Service(own, beam=BEAM, limits=Limits(**LIMITS), about={}, attend=None, local=True)
     client = TestClient(service.app())
-    for path in ("/", "/health"):
+    for path in ("/", "/health", "/openapi.json"):
         assert client.get(path, headers={"Host": host}).status_code == code
     if code == 200:
         origin = {"Host": host, "Origin": f"http://{host}"}

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from aiayn.training.trainer import build_trainer
 
 torch.set_num_threads(2)
-build_trainer(OmegaConf.to_container(composed(*SMALL)), [])
+build_trainer(OmegaConf.to_container(composed(*SMALL)))
 print((torch.full((2**20,), 1e-38) * torch.full((2**20,), 0.1)).count_nonzero().item())
 """
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
 from rich.table import Table
 
 from aiayn.evaluation import significance
@@ -25,7 +24,8 @@ from aiayn.inference import averaging, checkpoint
 from aiayn.inference.translation import translator
 from aiayn.report.plots import OURS, Line, Panel, Plot, draw
 from aiayn.schema import path_of
-from aiayn.tasks.inputs import chosen_bleu, evaluated_data, evaluated_inference, split_text
+from aiayn.tasks.inputs import chosen_bleu, described, evaluated_data, evaluated_inference, split_text
+from aiayn.terminal import Terminal
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class DevSet:
     def of(cls, cfg: DictConfig, path: Path) -> "DevSet":
         """That of a run's checkpoint; the command line may set keys of `inference`, and name other data."""
         config = checkpoint.read_raw(path)["config"]
-        data = evaluated_data(cfg, config)
+        data = evaluated_data(cfg, config, path)
         data.split = "dev"
         inference = evaluated_inference(cfg, config)
         return cls(*split_text(data), inference, cfg.trainer.accelerator, chosen_bleu(cfg, data))
@@ -173,7 +173,7 @@ def curve(cfg: DictConfig, paths: Sequence[Path], output: Path) -> None:
     label = "dev BLEU; bars: 95 % of the difference from k = 1"
     draw(Plot("curve", title, [Panel("k", label, [line], ticks=[float(p.k) for p in points])]), output / "curve.png")
     show(points)
-    print(f"dev, beam {dev.inference['beam']}: {scored[0][0].signature}; p: paired bootstrap over sentences, two-sided")
+    print(f"dev, {described(dev.inference)}: {scored[0][0].signature}; p: paired bootstrap over sentences, two-sided")
     log.info("curve.csv and curve.png are in %s", output)
 
 
@@ -235,4 +235,4 @@ def show(points: Sequence[CurvePoint]) -> None:
         against_first = [gain, f"{p.p_first:.3f}"] if p.k > 1 else ["", ""]
         against_best = "best" if p is best else f"{p.p_best:.3f}"
         table.add_row(str(p.k), str(p.steps[-1]), f"{p.bleu:.2f}", *against_first, against_best)
-    Console().print(table)
+    Terminal().print(table)

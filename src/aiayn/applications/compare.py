@@ -14,7 +14,6 @@ import numpy as np
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -35,8 +34,10 @@ from aiayn.identity import leaves
 from aiayn.report.formats import markdown, markdown_table
 from aiayn.report.runs import Run
 from aiayn.report.table import MINUS, Column, Notes, cells
-from aiayn.schema import count_of, path_of
-from aiayn.tasks.inputs import evaluated_data, split_text
+from aiayn.schema import count_of, output_of, path_of
+from aiayn.stored_config import checked
+from aiayn.tasks.inputs import described, evaluated_data, split_text
+from aiayn.terminal import Terminal
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ def compare(cfg: DictConfig) -> None:
             different sentences.
     """
     examples, most = (count_of(cfg, key, least=0) for key in ("examples", "training_sentences"))
-    output = path_of(cfg, "output") if cfg.output is not None else None
+    output = output_of(cfg)
     one, other = read_system(cfg, "a"), read_system(cfg, "b")
     if one.name == other.name:
         raise ValueError(f"a and b are both {one.name}; name another folder, or give b_checkpoint=last.")
@@ -125,7 +126,7 @@ def read_system(cfg: DictConfig, key: str) -> System:
             f"{key}={cfg[key]} has no translations {checkpoint}.{split} (there are: {there}); choose others with "
             f"{key}_checkpoint= and data.split=, or name a folder of task=evaluate checkpoint=... data.split={split}."
         )
-    data = evaluated_data(cfg, run.config)
+    data = evaluated_data(cfg, checked(run.config))
     corpus = instantiate(data.corpus, _convert_="all")
     sources, references = split_text(data)
     hypotheses = list(read_lines(file))
@@ -136,8 +137,7 @@ def read_system(cfg: DictConfig, key: str) -> System:
             "translated, as in data=text data.test.source=..., or run task=evaluate again."
         )
     searched = run.config.get("inference") or {}
-    known = [f"{key} {searched[key]}" for key in ("beam", "alpha") if key in searched]
-    name = ", ".join([str(run.folder), f"checkpoint {checkpoint}", *known])
+    name = ", ".join(filter(None, [str(run.folder), f"checkpoint {checkpoint}", described(searched)]))
     return System(name, data, corpus, sources, references, hypotheses, signature)
 
 
@@ -252,8 +252,11 @@ def by_frequency(one: System, other: System, *, most: int) -> Section:
         return Section(title, [], "There is no training text to count words in.")
     text = one.corpus.pairs("train")
     vocabulary = {word for reference in one.references for word in words(reference)}
-    frequencies = occurrences((target for _, target in islice(text, most)), vocabulary)
-    counted = f"the first {most:,} training sentences" if next(text, None) else "all training sentences"
+    try:
+        frequencies = occurrences((target for _, target in islice(text, most)), vocabulary)
+        counted = f"the first {most:,} training sentences" if next(text, None) else "all training sentences"
+    except ValueError as error:  # a finished run's training text may be gone
+        return Section(title, [], str(error))
     found = words_by_frequency(one.references, [one.hypotheses, other.hypotheses], frequencies)
     note = f"A word's frequency is counted in {counted} of {one.data.name}, before cleaning."
     return Section(title, buckets("times in training", "words", found), note)
@@ -279,9 +282,7 @@ def figures(pairs: Sequence[Sequence[float]]) -> list[Column]:
 
 def show(head: Notes, sections: Sequence[Section]) -> None:
     """Print it."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 250
+    console = Terminal()
     for label, text in head:
         console.print(Text.assemble((f"{label}: ", "dim"), text), soft_wrap=True)
     for section in sections:

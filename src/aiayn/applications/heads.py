@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from aiayn.analysis.figures import draw_heads
@@ -23,7 +22,9 @@ from aiayn.files import write_text
 from aiayn.inference import checkpoint
 from aiayn.inference.translation import translator
 from aiayn.report.formats import markdown_table
-from aiayn.tasks.inputs import chosen_bleu, chosen_folder, evaluated_data, run_of, split_text
+from aiayn.schema import check_ranges, path_of
+from aiayn.tasks.inputs import chosen_bleu, chosen_folder, described, evaluated_data, run_of, split_text
+from aiayn.terminal import Terminal, visible
 from aiayn.training.tracking import loggers
 
 log = logging.getLogger(__name__)
@@ -50,11 +51,12 @@ def heads(cfg: DictConfig) -> None:
     """
     if cfg.sentences is not None and not (type(cfg.sentences) is int and cfg.sentences >= 1):
         raise ValueError(f"sentences must be at least 1, or null for all, got {cfg.sentences}; give a whole number.")
-    file = checkpoint.located(Path(str(cfg.run)).absolute())
+    check_ranges({"inference": cfg.inference})
+    file = checkpoint.located(path_of(cfg, "run").absolute())
     run = run_of(file)
     folder = chosen_folder(cfg.output, run / "heads" / f"{file.stem}.{cfg.data.split}")
     loaded = checkpoint.read(file)
-    data = evaluated_data(cfg, loaded.config)
+    data = evaluated_data(cfg, loaded.config, file)
     sources, references = (side[: cfg.sentences] for side in split_text(data))
     model = loaded.model(cfg.trainer.accelerator)
     attentions(model, "project", "heads", "output")  # what has none of these is refused before the long work
@@ -64,7 +66,7 @@ def heads(cfg: DictConfig) -> None:
     score, lost = losses(model, searcher, sources, references, bleu_of=chosen_bleu(cfg, data))
     figures |= lost
 
-    what = f"{data.name} {data.split}, {len(sources):,} sentences, beam {cfg.inference.beam}: {score}"
+    what = f"{data.name} {data.split}, {len(sources):,} sentences, {described(cfg.inference)}: {score}"
     told = [what, *notes(figures)]
     of_this = {
         "checkpoint": str(file),
@@ -78,7 +80,7 @@ def heads(cfg: DictConfig) -> None:
     show(figures, told)
     if "wandb" in cfg.logger:
         log_to_wandb(cfg, run, loaded.config, figures=figures, picture=folder / "heads.png")
-    print(folder)
+    print(visible(folder))
 
 
 def records(figures: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
@@ -120,7 +122,7 @@ def notes(figures: Mapping[str, np.ndarray]) -> list[str]:
 
 def show(figures: Mapping[str, np.ndarray], told: Sequence[str]) -> None:
     """Print the table."""
-    console, table = Console(), Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)  # 80 characters
+    console, table = Terminal(), Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)  # 80 characters
     for number, name in enumerate(COLUMNS):
         table.add_column(name, justify="right" if number else "left", no_wrap=True)
     last = figures["p"].shape[2]
@@ -167,7 +169,8 @@ def log_to_wandb(
         picture: A PNG file.
     """
     here: Any = OmegaConf.to_container(cfg, resolve=True)
-    theirs = config["logger"].get("wandb", {})
+    theirs = config["logger"].get("wandb")
+    theirs = theirs if isinstance(theirs, Mapping) else {}
     place = {key: theirs.get(key) for key in ("entity", "project", "name", "group")}
     # Text alone: a stranger's file may have chosen it, and what is in settings may be called.
     settings = here["logger"]["wandb"] | {key: value for key, value in place.items() if isinstance(value, str)}

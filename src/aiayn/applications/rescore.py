@@ -12,7 +12,7 @@ from aiayn.files import whole
 from aiayn.inference import ensemble
 from aiayn.inference.beam_search import length_penalty
 from aiayn.inference.scoring import log_likelihoods
-from aiayn.schema import path_of
+from aiayn.schema import output_of, path_of
 from aiayn.tasks.inputs import checkpoint_files, evaluated_inference
 
 WINDOW = 2048  # pairs in memory at once
@@ -21,14 +21,18 @@ WINDOW = 2048  # pairs in memory at once
 def rescore(cfg: DictConfig) -> None:
     """Write a JSON line for each pair of `source` and `target`: `log_probability`, `score` and `tokens`.
 
+    A target is cut by the tokenizer, in one of the ways in which the text can be cut. An entry of an n-best list may
+    have been found in another one; then its probability here is not that of the list.
+
     Raises:
         ValueError: if the files are not of one length, or one cannot be read.
     """
+    output_file = output_of(cfg)
     loaded, model = ensemble.load(checkpoint_files(cfg.checkpoint), accelerator=cfg.trainer.accelerator)
     pairs = aligned_lines(path_of(cfg, "source"), path_of(cfg, "target"))
     inference = evaluated_inference(cfg, loaded.config)
     budget, alpha = inference["tokens_per_batch"], inference["alpha"]
-    with whole(path_of(cfg, "output")) if cfg.output is not None else nullcontext(sys.stdout) as output:
+    with whole(output_file) if output_file else nullcontext(sys.stdout) as output:
         while window := list(islice(pairs, WINDOW)):
             sums, tokens = log_likelihoods(model, loaded.tokenizer, *zip(*window, strict=True), tokens_per_batch=budget)
             for log_probability, length in zip(sums.tolist(), tokens.tolist(), strict=True):

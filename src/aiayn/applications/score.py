@@ -9,10 +9,11 @@ from dataclasses import asdict
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from aiayn.arguments import check_groups
 from aiayn.data.parallel_text import read_lines
 from aiayn.evaluation.metric import LanguageError, Metric, ter_last
 from aiayn.files import write_text
-from aiayn.schema import path_of
+from aiayn.schema import output_of, path_of
 
 log = logging.getLogger(__name__)
 
@@ -36,11 +37,12 @@ def score(cfg: DictConfig) -> None:
     """
     if not isinstance(cfg.language, str | None):
         raise ValueError(f"language must be an ISO code, as in language=de, got {cfg.language!r}.")
+    check_groups(cfg, "metrics")
     metrics = instantiate(cfg.metrics)
     files = list(cfg.references) if OmegaConf.is_list(cfg.references) else [cfg.references]
     if not files:
         raise ValueError("references=[] names no file; give one, or one for each set of references.")
-    output = path_of(cfg, "output") if cfg.output is not None else None
+    output = output_of(cfg)
     hypotheses = list(read_lines(path_of(cfg, "hypotheses")))
     references = [list(read_lines(path_of({"references": file}, "references"))) for file in files]
     for file, lines in zip(files, references, strict=True):

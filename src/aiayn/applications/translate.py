@@ -18,7 +18,7 @@ from aiayn.inference.ctranslate2_decoder import Exported
 from aiayn.inference.ensemble import Ensemble
 from aiayn.inference.translation import Translation, open_with, translator
 from aiayn.model.transformer import Transformer
-from aiayn.schema import count_of, path_of
+from aiayn.schema import count_of, output_of, path_of
 from aiayn.tasks.inputs import checkpoint_files, evaluated_inference
 
 log = logging.getLogger(__name__)
@@ -38,10 +38,10 @@ def translate(cfg: DictConfig) -> None:
     size, n_best = count_of(cfg, "window"), count_of(cfg, "n_best")
     longest = count_of(cfg, "max_source_length") if cfg.max_source_length is not None else None
     source = path_of(cfg, "input") if cfg.input is not None else sys.stdin.buffer
-    output_file = path_of(cfg, "output") if cfg.output is not None else None
+    output_file = output_of(cfg)
     loaded, model = open_with(cfg.backend, checkpoint_files(cfg.checkpoint), accelerator=cfg.trainer.accelerator)
     inference = evaluated_inference(cfg, loaded.config)
-    if n_best > inference["beam"]:
+    if inference["temperature"] is None and n_best > inference["beam"]:
         raise ValueError(f"n_best must be at most inference.beam={inference['beam']}, got {n_best}; widen the beam.")
     longest = longest or loaded.config["data"]["cleaning"]["max_length"]  # which may be None, too: never
     searcher = translator(model, loaded.tokenizer, **inference, max_source_length=longest)

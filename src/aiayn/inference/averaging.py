@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aiayn.identity import ENDS, differing
 from aiayn.inference import checkpoint
 
 
@@ -33,21 +34,23 @@ class Average:
         """Read a checkpoint, and add its weights as they were trained.
 
         Raises:
-            ValueError: if it cannot be read, or differs from the others in tokenizer or model.
+            ValueError: if it cannot be read, has weights that are no numbers, or is of another run than the others.
         """
         content = checkpoint.read_raw(path)
         weights = trained_weights(content)
-        shapes = {name: value.shape for name, value in weights.items()}
-        likeness = content["tokenizer_hash"], content["config"]["model"], shapes
+        if wrong := [name for name, value in weights.items() if not value.isfinite().all()]:
+            raise ValueError(f"checkpoint {path} has weights that are NaN or infinite, {wrong[0]}; leave it out.")
+        likeness = content["tokenizer_hash"], {name: value.shape for name, value in weights.items()}
         if not self.paths:
             self.likeness = likeness
             self.kept = {key: content[key] for key in ("config", "tokenizer", "tokenizer_hash")}
             self.sums = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in weights.items()}
             self.types = {name: value.dtype for name, value in weights.items()}
-        elif likeness != self.likeness:
-            raise ValueError(
-                f"checkpoints {self.paths[0]} and {path} differ in tokenizer or model; give those of one run."
-            )
+        else:
+            keys = differing(self.kept["config"], content["config"], but=ENDS)
+            if keys or likeness != self.likeness:
+                what = keys[0] if keys else "tokenizer or model"
+                raise ValueError(f"checkpoints {self.paths[0]} and {path} differ in {what}; give those of one run.")
         for name, value in weights.items():
             self.sums[name] += value
         self.paths.append(path)

@@ -53,10 +53,19 @@ def check(*, beam: int, alpha: float, max_extra_length: int, n_best: int) -> Non
         raise ValueError(f"inference.beam must be at least 1, got {beam}. 1 is greedy search, the paper has 4.")
     if alpha < 0:
         raise ValueError(f"inference.alpha must not be negative, got {alpha}. The paper has 0.6; 0 is no penalty.")
-    if max_extra_length < 0:
-        raise ValueError(f"inference.max_extra_length must not be negative, got {max_extra_length}. The paper has 50.")
+    check_limit(max_extra_length)
     if not 1 <= n_best <= beam:
         raise ValueError(f"n_best must be from 1 to inference.beam, got n_best={n_best}, inference.beam={beam}.")
+
+
+def check_limit(max_extra_length: int) -> None:
+    """Refuse a limit of targets that means nothing.
+
+    Raises:
+        ValueError: that names the setting.
+    """
+    if max_extra_length < 0:
+        raise ValueError(f"inference.max_extra_length must not be negative, got {max_extra_length}. The paper has 50.")
 
 
 @torch.inference_mode()
@@ -169,17 +178,12 @@ class _Beams:
         self.places -= ended.sum(1)
 
     def rows_to_keep(self) -> Tensor | None:
-        """Rows with live hypotheses; None while too few are done for a removal to pay.
-
-        Rows from the end fill the gaps, so that the others need not be moved.
-        """
+        """Rows with live hypotheses, as `rows_of` has them; None while too few are done for a removal to pay."""
         live = (self.log_probability > NEVER).any(1)
         kept = int(live.sum())
         if kept > (1 - REMOVED) * len(live):
             return None
-        rows = torch.arange(kept, device=live.device)
-        rows[~live[:kept]] = live[kept:].nonzero()[:, 0] + kept
-        return rows
+        return rows_of(live)
 
     def select(self, rows: Tensor) -> None:
         """Keep `rows` `(kept,)`."""
@@ -195,6 +199,14 @@ class _Beams:
         if not all(result):
             raise ValueError("The model's logits are not numbers, so nothing can be decoded. Its training diverged.")
         return [sorted(hypotheses, key=lambda hypothesis: -hypothesis.score) for hypotheses in result]
+
+
+def rows_of(live: Tensor) -> Tensor:
+    """The rows where `live` `(rows,)` is True; those from the end fill the gaps, so that the others are not moved."""
+    kept = int(live.sum())
+    rows = torch.arange(kept, device=live.device)
+    rows[~live[:kept]] = live[kept:].nonzero()[:, 0] + kept
+    return rows
 
 
 def _gather(x: Tensor, index: Tensor) -> Tensor:
@@ -223,6 +235,33 @@ def by_length(lengths: np.ndarray, *, tokens_per_batch: int, extra: int) -> Iter
         count = max(1, tokens_per_batch // int(lengths[order[0]] + extra))
         yield order[:count]
         order = order[count:]
+
+
+def batches(
+    model: Transformer | Ensemble, sources: Sequence[np.ndarray], *, tokens_per_batch: int, extra: int
+) -> Iterator[tuple[np.ndarray, Tensor]]:
+    """Encoded sentences as a model reads them, which is in evaluation mode meanwhile.
+
+    Args:
+        model: On whatever device; left in the mode it was in.
+        sources: Ids without BOS and EOS, `(source,)` each.
+        tokens_per_batch: As in `by_length`.
+        extra: As in `by_length`.
+
+    Yields:
+        Which sentences these are, `(batch,)`, and their tokens, `(batch, source)`, each with EOS, padded.
+    """
+    lengths = np.array([len(source) + 1 for source in sources], dtype=np.int64)  # EOS is added
+    device = next(model.parameters()).device
+    training = model.training
+    model.eval()
+    for indices in by_length(lengths, tokens_per_batch=tokens_per_batch, extra=extra):
+        source = np.full((len(indices), lengths[indices[0]]), model.pad_id, dtype=np.int64)
+        for row, index in enumerate(indices):
+            source[row, : lengths[index] - 1] = sources[index]
+            source[row, lengths[index] - 1] = EOS
+        yield indices, torch.from_numpy(source).to(device)
+    model.train(training)
 
 
 def decode(
@@ -255,26 +294,10 @@ def decode(
     Raises:
         ValueError: as `search` and `by_length`.
     """
-    lengths = np.array([len(source) + 1 for source in sources], dtype=np.int64)  # EOS is added
     result: list[list[Hypothesis]] = [[]] * len(sources)
-    device = next(model.parameters()).device
-    training = model.training
-    model.eval()
-    for indices in by_length(lengths, tokens_per_batch=tokens_per_batch, extra=max_extra_length):
-        source = np.full((len(indices), lengths[indices[0]]), model.pad_id, dtype=np.int64)
-        for row, index in enumerate(indices):
-            source[row, : lengths[index] - 1] = sources[index]
-            source[row, lengths[index] - 1] = EOS
-        found = search(
-            model,
-            torch.from_numpy(source).to(device),
-            beam=beam,
-            alpha=alpha,
-            max_extra_length=max_extra_length,
-            n_best=n_best,
-        )
+    for indices, source in batches(model, sources, tokens_per_batch=tokens_per_batch, extra=max_extra_length):
+        found = search(model, source, beam=beam, alpha=alpha, max_extra_length=max_extra_length, n_best=n_best)
         for index, hypotheses in zip(indices, found, strict=True):
             result[index] = hypotheses[:n_best]
         progress(len(indices))
-    model.train(training)
     return result

@@ -6,9 +6,9 @@ it is written under a temporary name beside its place and renamed. A folder that
 safetensors is read as such a file is.
 """
 
+import hashlib
 import json
 import os
-import pickle
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +24,12 @@ from torch import Tensor, nn
 
 from aiayn.data.tokenizer import PAD, Tokenizer
 from aiayn.files import replacing
+from aiayn.inference import archive
+from aiayn.inference.archive import line
+from aiayn.model.decoder import Decoder
+from aiayn.model.encoder import Encoder
 from aiayn.model.transformer import Transformer
+from aiayn.stored_config import checked
 
 PREFIX = "model."  # of the weights' names: the LightningModule keeps the Transformer under this attribute
 # What a checkpoint holds besides Lightning's own entries.
@@ -35,10 +40,12 @@ KINDS: dict[str, type] = {
     "tokenizer_hash": str,
     "global_step": int,
 }
-# Files of a folder that `export.py` writes, and what its manifest holds, with the tokenizer.
+# Files of a folder that `export.py` writes, its weights' by format; and what its manifest holds, with the tokenizer.
 MANIFEST, TOKENIZER, WEIGHTS = "aiayn.json", "tokenizer.model", "model.safetensors"
+FORMATS = {"safetensors": WEIGHTS, "ctranslate2": "model.bin"}
 MANIFEST_KINDS = {"format": str, **{key: kind for key, kind in KINDS.items() if key != "state_dict"}}
 PARTS = ("attention", "feed_forward", "norm", "position")
+WHOLE = (Transformer, Encoder, Decoder)  # and what is made of them
 
 
 @dataclass(frozen=True)
@@ -67,17 +74,34 @@ class Checkpoint:
             ValueError: if the weights do not fit the config.
         """
         has_gpu = torch.cuda.is_available()
+        if accelerator not in ("auto", "cpu", "gpu", "cuda", "mps", "tpu"):
+            raise ValueError(f"trainer.accelerator must be auto, cpu, gpu, cuda, mps or tpu, got {accelerator}.")
         if accelerator in ("gpu", "cuda") and not has_gpu:
             raise ValueError(f"trainer.accelerator={accelerator}, but torch sees no GPU; give auto or cpu.")
-        try:
-            model = build_model(self.config["model"], vocab_size=self.tokenizer.vocab_size)
-        except (KeyError, TypeError, AttributeError, RuntimeError, HydraException) as error:
-            raise ValueError(f"the checkpoint's config describes no model of ours: {_line(error)}") from error
-        try:
-            model.load_state_dict(self.weights)
-        except RuntimeError as error:
-            raise ValueError(f"the checkpoint's weights do not fit its config: {_line(error)}") from error
+        self._check_fit()
+        model = build_model(self.config["model"], vocab_size=self.tokenizer.vocab_size)
+        model.load_state_dict(self.weights)
         return model.eval().to("cuda" if has_gpu and accelerator in ("auto", "gpu", "cuda") else "cpu")
+
+    def _check_fit(self) -> None:
+        """Refuse a config of other sizes than the weights have, before memory is taken for them."""
+        if self.config["model"].get("layers", 0) > len(self.weights):
+            raise ValueError(
+                f"the checkpoint's weights do not fit its config: model.layers={self.config['model']['layers']}, and "
+                f"there are {len(self.weights)} tensors."
+            )
+        try:
+            with torch.device("meta"):
+                described = build_model(self.config["model"], vocab_size=self.tokenizer.vocab_size)
+        except ValueError:
+            raise
+        except Exception as error:  # the values may be any that parts can be called with
+            raise ValueError(f"the checkpoint's config describes no model of ours: {line(error)}") from error
+        try:
+            # A plain dict: torch notes `assign` in the metadata of a module's own, and would assign ever after.
+            described.load_state_dict(dict(self.weights), assign=True)
+        except RuntimeError as error:
+            raise ValueError(f"the checkpoint's weights do not fit its config: {line(error)}") from error
 
 
 def build_model(config: Mapping[str, Any], *, vocab_size: int) -> Transformer:
@@ -88,8 +112,8 @@ def build_model(config: Mapping[str, Any], *, vocab_size: int) -> Transformer:
     """
     for target in targets(config):
         found = own(target, package="aiayn.model")
-        if not (isinstance(found, type) and issubclass(found, nn.Module)):
-            raise ValueError(f"the model config names {target}; only modules of aiayn.model are accepted.")
+        if not (isinstance(found, type) and issubclass(found, nn.Module)) or issubclass(found, WHOLE):
+            raise ValueError(f"the model config names {target}; only modules of aiayn.model are accepted as its parts.")
     return Transformer(
         vocab_size,
         layers=config["layers"],
@@ -112,13 +136,7 @@ def own(target: str, *, package: str) -> Any:
 
 
 def targets(config: Any) -> Iterator[str]:
-    """Everything that a resolved config would call.
-
-    Raises:
-        ValueError: if it holds an interpolation, which could bring what is not seen here: `${oc.create:...}`.
-    """
-    if isinstance(config, str) and "${" in config:
-        raise ValueError(f"the config has an interpolation, {config[:80]!r}; those of finished runs are resolved.")
+    """Everything that a resolved config would call."""
     if isinstance(config, Mapping):
         for key, value in config.items():
             if key == "_target_":
@@ -172,21 +190,20 @@ def read_raw(path: Path) -> dict[str, Any]:
     """The whole content of a checkpoint file, or of a folder exported with safetensors, on the CPU.
 
     Raises:
-        ValueError: if it is missing, truncated, or not a checkpoint of this project.
+        ValueError: if it is missing, damaged, or not a checkpoint of this project.
+        OSError: if the system does not let it be read.
     """
     path = located(path)
     if not path.exists():
         raise ValueError(f"checkpoint {path} does not exist.")
-    exported = read_exported(path, kind="safetensors") if path.is_dir() else {}
+    if not path.is_dir():
+        return _checked(archive.load(path), path, KINDS, size=path.stat().st_size)
+    content = read_exported(path, kind="safetensors")
     try:
-        if exported:
-            weights = load_file(path / WEIGHTS)
-            content = {**exported, "state_dict": {f"{PREFIX}{name}": value for name, value in weights.items()}}
-        else:
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError, OSError, SafetensorError) as error:
-        raise ValueError(f"checkpoint {path} cannot be read: truncated, or not a checkpoint of aiayn.") from error
-    return _checked(content, path, KINDS)
+        weights = load_file(path / WEIGHTS)
+    except SafetensorError as error:
+        raise ValueError(f"checkpoint {path} cannot be read: {WEIGHTS}: {line(error)}.") from error
+    return {**content, "state_dict": {f"{PREFIX}{name}": value for name, value in weights.items()}}
 
 
 def is_exported(path: Path, *, kind: str) -> bool:
@@ -200,38 +217,57 @@ def read_exported(folder: Path, *, kind: str) -> dict[str, Any]:
     """What a folder of `export.py` holds besides its weights: its manifest, and the tokenizer as in `contents`.
 
     Raises:
-        ValueError: if it is incomplete, or was exported in another format than `kind`.
+        ValueError: if it is incomplete, damaged, or was exported in another format than `kind`.
     """
     try:
         content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         tokenizer = torch.frombuffer(bytearray((folder / TOKENIZER).read_bytes()), dtype=torch.uint8)
-    except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"checkpoint {folder} is not a whole folder of task=export: {error}.") from error
-    content = _checked({**content, "tokenizer": tokenizer} if isinstance(content, dict) else {}, folder, MANIFEST_KINDS)
+    except (FileNotFoundError, ValueError, RecursionError) as error:
+        raise ValueError(f"checkpoint {folder} is not a whole folder of task=export: {line(error)}.") from error
+    content = {**content, "tokenizer": tokenizer} if isinstance(content, dict) else {}
+    content = _checked(content, folder, MANIFEST_KINDS, size=tokenizer.numel())
     if content["format"] != kind:
         raise ValueError(
             f"checkpoint {folder} was exported with format={content['format']}, and {kind} is needed; "
             "task=translate and task=serve take ctranslate2, everything else takes safetensors."
         )
+    file = folder / FORMATS[kind]
+    if not file.is_file():
+        raise ValueError(f"checkpoint {folder} is not a whole folder of task=export: {file.name} is missing.")
+    if "weights_hash" in content and weights_hash(file) != content["weights_hash"]:  # older exports have none
+        raise ValueError(f"checkpoint {folder} is damaged: its {file.name} does not have the stored hash.")
     return content
 
 
-def _checked(content: Any, path: Path, kinds: Mapping[str, type]) -> dict[str, Any]:
-    """The content, if it is a checkpoint's."""
+def weights_hash(file: Path) -> str:
+    """SHA-256 of the weights of an exported folder, in hexadecimal: neither of the formats has checksums."""
+    with file.open("rb") as weights:
+        return hashlib.file_digest(weights, "sha256").hexdigest()
+
+
+def _checked(content: Any, path: Path, kinds: Mapping[str, type], *, size: int) -> dict[str, Any]:
+    """The content, if it is a checkpoint's, its config as `stored_config.checked` gives it.
+
+    Args:
+        content: What was read.
+        path: Whose content it is.
+        kinds: What it must hold.
+        size: Of the file, in bytes; what its tensors take in memory is no more.
+    """
     content = content if isinstance(content, dict) else {}
     wrong = [key for key, kind in kinds.items() if not isinstance(content.get(key), kind)]
     if not wrong and not isinstance(content["config"].get("model"), dict):
         wrong.append("model")
-    if not all(isinstance(value, Tensor) for value in content.get("state_dict", {}).values()):
-        wrong.append("state_dict of tensors")
+    if not wrong:
+        named = {key: content[key] for key in ("state_dict", "current_model_state") if key in content}
+        named["tokenizer"] = {"tokenizer": content["tokenizer"]}
+        wrong = [f"{key} of numbers" for key, tensors in named.items() if not archive.plain_tensors(tensors, size=size)]
     if wrong:
         raise ValueError(f"checkpoint {path} was not written by aiayn: it holds no {', '.join(wrong)}.")
-    return content
-
-
-def _line(error: Exception) -> str:
-    """What an error says, in one line that is not too long."""
-    return " ".join(str(error).split())[:300] or type(error).__name__
+    try:
+        return {**content, "config": checked(content["config"])}
+    except ValueError as error:
+        raise ValueError(f"checkpoint {path} has a config that is not aiayn's: {error}") from error
 
 
 def stored_tokenizer(content: Mapping[str, Any], path: Path) -> Tokenizer:
@@ -240,10 +276,10 @@ def stored_tokenizer(content: Mapping[str, Any], path: Path) -> Tokenizer:
     Raises:
         ValueError: if it is damaged.
     """
-    tokenizer = Tokenizer(content["tokenizer"].numpy().tobytes())
-    if tokenizer.hash != content["tokenizer_hash"]:
+    model = content["tokenizer"].numpy().tobytes()
+    if hashlib.sha256(model).hexdigest() != content["tokenizer_hash"]:
         raise ValueError(f"checkpoint {path} is damaged: its tokenizer does not have the stored hash.")
-    return tokenizer
+    return Tokenizer(model)
 
 
 def read(path: Path) -> Checkpoint:

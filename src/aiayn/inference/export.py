@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from aiayn.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
-from aiayn.inference.checkpoint import MANIFEST, TOKENIZER, WEIGHTS, Checkpoint
+from aiayn.inference.checkpoint import FORMATS, MANIFEST, TOKENIZER, WEIGHTS, Checkpoint, weights_hash
 from aiayn.model.attention import MultiHeadAttention
 from aiayn.model.decoder import Decoder, DecoderLayer
 from aiayn.model.dropout import Dropout
@@ -79,6 +79,7 @@ def _write_rest(loaded: Checkpoint, folder: Path, facts: dict[str, Any]) -> None
     (folder / TOKENIZER).write_bytes(loaded.tokenizer.model)
     manifest = {
         **facts,
+        "weights_hash": weights_hash(folder / FORMATS[facts["format"]]),
         "global_step": loaded.step,
         "tokenizer_hash": loaded.tokenizer.hash,
         "config": loaded.config,

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.inference import ctranslate2_decoder, ensemble, export
+from aiayn.inference import ctranslate2_decoder, ensemble, export, sampling
 from aiayn.inference.beam_search import Hypothesis, decode, length_penalty
 from aiayn.inference.checkpoint import Checkpoint, is_exported, read
 from aiayn.inference.ctranslate2_decoder import Exported
@@ -21,9 +21,14 @@ from aiayn.progress import progress
 
 log = logging.getLogger(__name__)
 
+WIDER = (2, 4, 8)  # times the beam, where a list would hold a text twice
+
 
 class Decode(Protocol):
-    """Encoded sentences in, their hypotheses out, best first; `beam_search.decode` with a model is one."""
+    """Encoded sentences in, their hypotheses out, best first; `beam_search.decode` with a model is one.
+
+    Samples, of `sampling.decode`, are in the order drawn.
+    """
 
     def __call__(
         self, sources: Sequence[np.ndarray], *, n_best: int, progress: Callable[[int], None]
@@ -42,6 +47,21 @@ class Translation:
     score: float
     log_probability: float
     pieces: int = 1
+
+
+def check_sentences(sentences: Sequence[str]) -> None:
+    """Refuse what is no list of sentences.
+
+    A line feed separates sentences here as in files, where it alone ends a line; at the end of one it says nothing.
+
+    Raises:
+        ValueError: if it is one string, or a sentence is of several lines, which the model would read as one.
+    """
+    if isinstance(sentences, str):
+        raise ValueError("sentences must be a list of them, got one string; give [sentence].")
+    for number, sentence in enumerate(sentences, 1):
+        if "\n" in sentence.removesuffix("\n"):
+            raise ValueError(f"sentence {number} has a line feed inside; give each line as a sentence of its own.")
 
 
 class Translator:
@@ -71,24 +91,30 @@ class Translator:
             sentences: Plain text.
             name: Of the sentences, for the progress bar.
             silent: Show no progress.
+
+        Raises:
+            ValueError: as `check_sentences`.
         """
         return [found[0].text for found in self.n_best(sentences, 1, name=name, silent=silent)]
 
     def n_best(
         self, sentences: Sequence[str], n: int, *, name: str = "", silent: bool = True
     ) -> list[list[Translation]]:
-        """The `n` best translations of each sentence, best first; fewer where the search found fewer.
+        """The `n` best translations of each sentence, best first, all of them different texts; or `n` samples.
 
-        A sentence that is translated in pieces has one: the best of each piece, put together.
+        There are fewer where a search eight times as wide found fewer (`distinct`), which the log says. A sentence that
+        is translated in pieces has one: the best of each piece, put together.
 
         Args:
             sentences: Plain text.
-            n: At most the beam's width.
+            n: At most the beam's width, where there is a beam.
             name: Of the sentences, for the progress bar.
             silent: Show no progress.
+
+        Raises:
+            ValueError: as `check_sentences`.
         """
-        if isinstance(sentences, str):
-            raise ValueError("sentences must be a list of them, got one string; give [sentence].")
+        check_sentences(sentences)
         pieces = [self._pieces(source) for source in self.tokenizer.encode(sentences)]
         if long := sum(len(sentence) > 1 for sentence in pieces):
             limit = f"more than {self.max_source_length} tokens"
@@ -120,6 +146,54 @@ class Translator:
         return [Hypothesis(tokens, score, log_probability)]
 
 
+def distinct(
+    search: Callable[..., list[list[Hypothesis]]], tokenizer: Tokenizer, *, beam: int, tokens_per_batch: int
+) -> Decode:
+    """A search whose n-best lists hold no text twice.
+
+    A text has several segmentations, and each is a hypothesis. The best of them stays. Where fewer than `n_best` are
+    left, a wider search, two to eight times so, for more hypotheses adds what it finds of other texts. It adds none
+    that scores higher than the best: the best translation is that of the beam that was asked for, whatever `n_best`.
+
+    Args:
+        search: `beam_search.decode` or another one with its arguments, with a model and the other settings.
+        tokenizer: Of the model.
+        beam: Of the first search.
+        tokens_per_batch: Of the first search; a wider one gets less, so that it needs no more memory.
+    """
+
+    def decode(
+        sources: Sequence[np.ndarray], *, n_best: int, progress: Callable[[int], None]
+    ) -> list[list[Hypothesis]]:
+        budget = {"beam": beam, "tokens_per_batch": tokens_per_batch}
+        result = search(sources, n_best=n_best, progress=progress, **budget)
+        if n_best == 1:
+            return result
+        result = [different(found, tokenizer) for found in result]
+        for factor in WIDER:
+            short = [row for row, found in enumerate(result) if len(found) < n_best]
+            wide = {"beam": factor * beam, "tokens_per_batch": max(1, tokens_per_batch // factor)}
+            if not short or wide["beam"] > tokenizer.vocab_size:
+                break
+            again = search([sources[row] for row in short], n_best=factor * n_best, **wide)
+            for row, found in zip(short, again, strict=True):
+                best = result[row][0]
+                both = [*result[row], *(each for each in found if each.score <= best.score)]
+                both.sort(key=lambda hypothesis: -hypothesis.score)  # of equals the first stays before the second
+                result[row] = different(both, tokenizer)[:n_best]
+        if few := sum(len(found) < n_best for found in result):
+            log.info("%d of %d sentences have fewer than %d different translations", few, len(sources), n_best)
+        return result
+
+    return decode
+
+
+def different(hypotheses: Sequence[Hypothesis], tokenizer: Tokenizer) -> list[Hypothesis]:
+    """Those whose text none before them has."""
+    texts = tokenizer.decode([hypothesis.tokens for hypothesis in hypotheses])
+    return [hypothesis for row, hypothesis in enumerate(hypotheses) if texts[row] not in texts[:row]]
+
+
 def translator(
     model: Transformer | Ensemble | Exported,
     tokenizer: Tokenizer,
@@ -128,12 +202,35 @@ def translator(
     alpha: float,
     max_extra_length: int,
     tokens_per_batch: int,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | None = None,
     max_source_length: int | None = None,
 ) -> Translator:
-    """A `Translator` that searches with a model, on whatever device it is; beam to tokens_per_batch are `inference`."""
-    settings: dict[str, Any] = {"beam": beam, "alpha": alpha, "max_extra_length": max_extra_length}
-    of_its_kind: Any = ctranslate2_decoder.decode if isinstance(model, Exported) else decode
-    search = partial(of_its_kind, model, **settings, tokens_per_batch=tokens_per_batch)
+    """A `Translator` with a model, on whatever device it is; beam to seed are `inference`.
+
+    Without a temperature it searches with a beam, with one it draws samples.
+
+    Raises:
+        ValueError: if a setting means nothing, or the model is CTranslate2's and is to be sampled from.
+    """
+    search: Decode
+    settings: dict[str, Any] = {"alpha": alpha, "max_extra_length": max_extra_length}
+    if temperature is None:
+        if (top_k, top_p) != (None, None):
+            raise ValueError(
+                "inference.top_k and inference.top_p are of sampling; set inference.temperature too, as 1."
+            )
+        of_its_kind: Any = ctranslate2_decoder.decode if isinstance(model, Exported) else decode
+        beamed = partial(of_its_kind, model, **settings)
+        search = distinct(beamed, tokenizer, beam=beam, tokens_per_batch=tokens_per_batch)
+    elif isinstance(model, Exported):
+        raise ValueError("samples are drawn with backend=torch; with CTranslate2 give inference=beam or greedy.")
+    else:
+        settings |= {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": 1 if seed is None else seed}
+        sampling.check(**{key: settings[key] for key in ("temperature", "top_k", "top_p", "seed")}, n_best=1)
+        search = partial(sampling.decode, model, **settings, tokens_per_batch=tokens_per_batch)
     limits = [max_source_length, None if model.longest is None else model.longest - 1]  # EOS is added
     limit = min((limit for limit in limits if limit is not None), default=None)
     return Translator(tokenizer, search, alpha=alpha, max_source_length=limit)
@@ -142,7 +239,10 @@ def translator(
 def load(*paths: str | Path, backend: str | None = None, accelerator: str = "auto", **inference: Any) -> Translator:
     """What `aiayn.load` calls; its arguments and errors are said there."""
     loaded, model = open_with(backend, [Path(path) for path in paths], accelerator=accelerator)
-    return translator(model, loaded.tokenizer, **{**loaded.config["inference"], **inference})
+    search = {**loaded.config["inference"], **inference}
+    if missing := [name for name in ("beam", "alpha", "max_extra_length", "tokens_per_batch") if name not in search]:
+        raise ValueError(f"the checkpoint's config has no inference.{missing[0]}; give {missing[0]}=... to load.")
+    return translator(model, loaded.tokenizer, **search)
 
 
 def open_with(

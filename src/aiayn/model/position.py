@@ -7,6 +7,8 @@ the offset. `longest` is the greatest length that it can encode, or None.
 import torch
 from torch import Tensor, nn
 
+LARGEST = 2**26  # numbers of a table
+
 
 def sinusoids(length: int, d_model: int) -> Tensor:
     """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(the same); `(length, d_model)`.
@@ -17,7 +19,23 @@ def sinusoids(length: int, d_model: int) -> Tensor:
     position = torch.arange(length, dtype=torch.float64)[:, None]
     rate = 10000 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
     angle = position * rate  # (length, d_model / 2)
-    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).float()  # (length, d_model)
+    table = torch.empty(length, d_model)
+    table[:, 0::2], table[:, 1::2] = angle.sin(), angle.cos()
+    return table
+
+
+def check_table(length: int, d_model: int) -> None:
+    """Refuse a table of positions that there is no text for.
+
+    Raises:
+        ValueError: if it would be empty, or of more than 2^26 numbers, 256 MiB: 65,536 positions of d_model 1024.
+    """
+    most = LARGEST // max(d_model, 1)
+    if not 1 <= length <= most:
+        raise ValueError(
+            f"model.position.max_length must be from 1 to {most:,} with d_model={d_model}, got {length}. "
+            "Give the longest length."
+        )
 
 
 class SinusoidalPosition(nn.Module):
@@ -32,6 +50,7 @@ class SinusoidalPosition(nn.Module):
                 f"model.d_model must be even for sinusoidal positions, which pair a sine with a cosine, got {d_model}. "
                 "Choose an even d_model or model/position=learned."
             )
+        check_table(max_length, d_model)
         # Neither parameter nor buffer: it follows from d_model, and DDP would broadcast a buffer at every step.
         self.table = sinusoids(max_length, d_model)
 
@@ -50,10 +69,7 @@ class LearnedPosition(nn.Module):
 
     def __init__(self, d_model: int, max_length: int = 1024) -> None:
         super().__init__()
-        if max_length < 1:
-            raise ValueError(
-                f"model.position.max_length must be at least 1, got {max_length}. Give the longest length."
-            )
+        check_table(max_length, d_model)
         self.longest = max_length
         self.table = nn.Parameter(torch.empty(max_length, d_model))
         # The paper gives no scale. This one is facebookresearch/fairseq:fairseq/modules/positional_embedding.py's;

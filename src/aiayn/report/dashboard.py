@@ -15,6 +15,7 @@ from wandb_workspaces import expr
 
 from aiayn.report.rows import SETTINGS, rows_of
 from aiayn.report.runs import Run
+from aiayn.report.table import AS_IN_PAPER, measured_on
 
 STEP = "trainer/global_step"  # W&B's own step starts again when a run is resumed offline
 
@@ -25,9 +26,17 @@ def measured(runs: Sequence[Run]) -> tuple[str, str]:
     return row.checkpoint, row.split
 
 
+def beside_paper(runs: Sequence[Run]) -> tuple[str, str]:
+    """Key and name of the BLEU that is shown beside the paper's: counted alike where all runs are to have that."""
+    if all("bleu_paper" in (run.config.get("metrics") or {}) for run in runs):
+        return "bleu_paper", AS_IN_PAPER
+    return "bleu", "sacreBLEU"
+
+
 def sections(runs: Sequence[Run]) -> dict[str, list[Any]]:
     """The panels that compare the runs, by the title of their section."""
-    bleu = "/".join((*measured(runs), "bleu"))
+    place = "/".join(measured(runs))
+    bleu, (like, name) = f"{place}/bleu", beside_paper(runs)
     curve: dict[str, Any] = {"x": STEP, "max_runs_to_show": len(runs), "layout": wr.Layout(w=12, h=8)}
     return {
         "Curves": [
@@ -36,8 +45,8 @@ def sections(runs: Sequence[Run]) -> dict[str, list[Any]]:
         ],
         "Final scores": [
             wr.BarPlot(
-                title=f"BLEU ({bleu.removesuffix('/bleu')}) beside the paper's",
-                metrics=[bleu, "paper/bleu"],
+                title=f"{name} ({place}) beside the paper's",
+                metrics=[f"{place}/{like}", "paper/bleu"],
                 max_runs_to_show=len(runs),
                 max_bars_to_show=2 * len(runs),
                 layout=wr.Layout(w=18, h=max(8, len(runs))),
@@ -120,16 +129,22 @@ def build_report(sweep: str, runs: Sequence[Run], claims: Sequence[str], *, enti
 
 def figures_table(runs: Sequence[Run]) -> str:
     """Markdown: perplexity, BLEU and millions of parameters of each row, the paper's and those of the finished runs."""
-    lines = ["| row | PPL, paper | PPL | BLEU, paper | BLEU | parameters, paper | parameters |", f"|---|{'---:|' * 6}"]
-    for row in rows_of(runs):
+    key, counted = beside_paper(runs)
+    lines = [
+        f"| row | PPL, paper | PPL | BLEU, paper | {counted} | parameters, paper | parameters |",
+        f"|---|{'---:|' * 6}",
+    ]
+    shown = (("perplexity", "%.2f", 1), ("bleu", "%.1f", 1), ("parameters", "%.1f M", 1e6))
+    rows = rows_of(runs)
+    for row in rows:
         figures: list[tuple[str, float, float | None]] = []
-        for name, form, unit in (("perplexity", "%.2f", 1), ("bleu", "%.1f", 1), ("parameters", "%.1f M", 1e6)):
-            ours = row.figure(name)
+        for name, form, unit in shown:
+            ours = row.figure(key if name == "bleu" else name)
             figures += [(form, unit, row.paper(name)), (form, unit, ours.mean if ours else None)]
         cells = ["" if value is None else form % (value / unit) for form, unit, value in figures]
         name = row.name.replace("|", "\\|")
         lines.append(f"| {' | '.join([name, *cells])} |")
-    return "\n".join([*lines, "", "PPL and BLEU of these runs: checkpoint {}, split {}.".format(*measured(runs))])
+    return "\n".join([*lines, "", f"PPL and BLEU of these runs: {measured_on(rows)}."])
 
 
 def specification(dashboard: ws.Workspace | wr.Report) -> dict[str, Any]:

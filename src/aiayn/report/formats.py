@@ -16,15 +16,17 @@ from aiayn.report.table import (
     breaks,
     cells,
     columns,
+    each,
     shown_settings,
     verdict_cells,
     verdict_note,
 )
+from aiayn.terminal import visible
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-PAPER = ("perplexity", "bleu", "parameters", "flops")  # of which it has figures
+PAPER = {"perplexity": "perplexity", "bleu": "bleu", "parameters": "parameters", "flops": "counted_flops"}
 TEX_NAMES = {
     "N": "$N$",
     "d_model": r"$d_{\mathrm{model}}$",
@@ -58,16 +60,18 @@ def to_csv(rows: Sequence[Row]) -> str:
     for row in rows:
         line: dict[str, Any] = {"row": row.name, "group": row.group}
         line |= {name: row.settings.get(key) for name, key in settings.items()}
-        for name in ("perplexity", "bleu", "chrf", "parameters", "flops", "training_seconds"):
-            figure, paper = row.figure(name), row.paper(name)
+        for name in ("perplexity", "bleu", "bleu_paper", "chrf", "parameters", "flops", "training_seconds"):
+            figure = row.figure(name)
             line |= {name: figure and figure.mean, f"{name}_deviation": figure and figure.deviation}
             if name in PAPER:
-                line[f"{name}_paper"] = paper
+                line[f"paper_{name}"] = row.paper(PAPER[name])
+        line["paper_seconds_x_devices_x_rate"] = row.paper("flops")
         for name in METRICS:
             apart = row.apart.get(name)
             line |= {f"{name}_minus_base": apart and apart.value}
             line |= {f"{name}_minus_base_low": apart and apart.low, f"{name}_minus_base_high": apart and apart.high}
             line[f"{name}_p_sentences"] = row.p_values.get(name)
+        averaged = [" ".join(map(str, run.averaged_steps)) for run in row.done] if row.checkpoint == "averaged" else []
         done = len(row.done)
         lines.append(
             {
@@ -75,15 +79,21 @@ def to_csv(rows: Sequence[Row]) -> str:
                 "runs": len(row.runs),
                 "done": done,
                 "checkpoint": row.checkpoint,
+                "averaged_steps": each(averaged),
                 "split": row.split,
                 "state": row.state,
             }
         )
     output = io.StringIO()
-    writer = csv.DictWriter(output, list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
+    writer = csv.writer(output, lineterminator="\n")
+    for line_of_cells in (lines[0], *(line.values() for line in lines)):
+        writer.writerow([inert(cell) if isinstance(cell, str) else cell for cell in line_of_cells])
     return output.getvalue()
+
+
+def inert(text: str) -> str:
+    """Text that a spreadsheet does not take for a formula, nor a terminal for a command; figures are no text."""
+    return visible(f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text)
 
 
 def to_markdown(rows: Sequence[Row], notes: Notes, verdicts: Sequence[Verdict]) -> str:
@@ -107,12 +117,12 @@ def markdown_table(heads: Sequence[str], of_text: Sequence[bool], lines: Sequenc
 
 def markdown(text: str) -> str:
     """Text that Markdown shows as it is; underscores inside words do no harm and stay readable."""
-    text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
+    text = visible(" ".join(text.split())).replace("&", "&amp;").replace("<", "&lt;")
     return re.sub(r"[\\`*|\[\]~$]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)
 
 
-def to_latex(rows: Sequence[Row]) -> str:
-    """A tabular of booktabs, with a rule between the paper's groups."""
+def to_latex(rows: Sequence[Row], notes: Notes) -> str:
+    """A tabular of booktabs, with a rule between the paper's groups; what is to know about it is in comments."""
     shown = columns(rows)
     ends = breaks(rows)
     body = []
@@ -121,6 +131,7 @@ def to_latex(rows: Sequence[Row]) -> str:
         body.append(" & ".join(map(latex, line)) + r" \\")
     lines = [
         r"% needs \usepackage{booktabs}",
+        *(f"% {latex(label)}: {latex(text)}" for label, text in notes),
         rf"\begin{{tabular}}{{{''.join('l' if column.of_text else 'r' for column in shown)}}}",
         r"\toprule",
         " & ".join(TEX_NAMES.get(column.name) or latex(column.name) for column in shown) + r" \\",
@@ -134,7 +145,7 @@ def to_latex(rows: Sequence[Row]) -> str:
 
 def latex(text: str) -> str:
     """Text that LaTeX sets as it is."""
-    return "".join(TEX_ESCAPES.get(character, character) for character in " ".join(text.split()))
+    return "".join(TEX_ESCAPES.get(character, character) for character in visible(" ".join(text.split())))
 
 
 def to_terminal(rows: Sequence[Row], *, width: int) -> "RichTable":

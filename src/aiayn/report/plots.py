@@ -9,9 +9,8 @@ from typing import Any
 
 from aiayn.files import write_bytes
 from aiayn.report.rows import SETTINGS, Row, base_of, measured
-from aiayn.report.table import has_paper, is_default_width, is_scaled, setting, shown_settings
+from aiayn.report.table import AS_IN_PAPER, has_paper, is_default_width, is_scaled, setting, shown_settings
 
-SCORES = {"bleu": "BLEU", "perplexity": "perplexity"}
 # Okabe and Ito 2008, which colour-blind readers can tell apart; then, for as many rows as Table 3 has, darker twins.
 COLORS = [
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#666666", "#b8a900"),
@@ -88,8 +87,8 @@ def marginals(rows: Sequence[Row]) -> Plot:
             axes[name] = sorted(along, key=lambda row: row.settings[keys[name]])
     relative = has_paper(rows) and is_scaled(rows)  # twins share no scale with the paper's rows
     panels = []
-    for score, label in SCORES.items():
-        zero = base.figure(score)
+    for key, score, label in (bleu_beside_paper(rows), ("perplexity", "perplexity", "perplexity")):
+        zero = base.figure(key)
         origins = {"ours": zero.mean if zero and relative else 0.0, "paper": (relative and base.paper(score)) or 0.0}
         for name, along in axes.items():
             lines = []
@@ -97,7 +96,7 @@ def marginals(rows: Sequence[Row]) -> Plot:
                 points: list[Point] = []
                 for row in along:
                     x = float(row.settings[keys[name]])
-                    figure = row.figure(score) if whose == "ours" else None
+                    figure = row.figure(key) if whose == "ours" else None
                     paper = row.paper(score) if whose == "paper" else None
                     if figure is not None:
                         points.append((x, figure.mean - origins[whose], row.name, figure.deviation))
@@ -118,6 +117,16 @@ def marginals(rows: Sequence[Row]) -> Plot:
             )
     title = f"One setting at a time, all others as in {base.name}"
     return Plot("marginals", title, [panel for panel in panels if panel.lines], across=max(1, len(axes)))
+
+
+def bleu_beside_paper(rows: Sequence[Row]) -> tuple[str, str, str]:
+    """Keys of our BLEU and of the paper's, and a label: ours is counted as the paper's where all rows have that."""
+    scored = [row for row in rows if row.figure("bleu")]
+    if not any(row.paper("bleu") for row in rows):
+        return "bleu", "bleu", "BLEU"
+    if all(row.bleu_as_in_paper for row in scored):
+        return "bleu_paper", "bleu", AS_IN_PAPER
+    return "bleu", "bleu", "BLEU (ours: sacreBLEU)"
 
 
 def differ(row: Row, base: Row) -> set[str]:
@@ -146,26 +155,27 @@ def learning_curves(rows: Sequence[Row]) -> Plot:
 
 
 def bleu_over_flops(rows: Sequence[Row]) -> Plot:
-    """BLEU over the floating-point operations of training; the paper's where it has both (Table 2).
+    """BLEU over the floating-point operations of training, of matrix products; the paper's where it has both (Table 2).
 
     Smaller twins cost and score something else, so the paper's points are not beside theirs.
     """
     lines = []
+    key, _, label = ("bleu", "bleu", "BLEU") if is_scaled(rows) else bleu_beside_paper(rows)
     for number, row in enumerate(rows):
-        flops, bleu = row.figure("flops"), row.figure("bleu")
+        flops, bleu = row.figure("flops"), row.figure(key)
         if flops and bleu and flops.mean > 0:
             point = (flops.mean, bleu.mean, row.name, bleu.deviation)
             lines.append(Line(row.name, [point], COLORS[number % len(COLORS)], connected=False))
     papers: list[Point] = []
     for row in rows:
-        theirs, score = row.paper("flops"), row.paper("bleu")
+        theirs, score = row.paper("counted_flops"), row.paper("bleu")
         if theirs and score:
             papers.append((theirs, score, row.name, None))
     if papers and lines and not is_scaled(rows):
         lines.append(Line("paper", papers, "#888888", connected=False))
     splits = {measured(run, row)[1] for row in rows for run in row.done}
-    label = f"BLEU, {splits.pop()}" if len(splits) == 1 else "BLEU"
-    panels = [Panel("training FLOPs", label, lines, logarithmic=True)] if lines else []
+    label += f", {splits.pop()}" if len(splits) == 1 else ""
+    panels = [Panel("training FLOPs of the matrix products", label, lines, logarithmic=True)] if lines else []
     return Plot("bleu_over_flops", "What a row's training costs, and what it scores", panels)
 
 

@@ -1,10 +1,12 @@
 """Runs to rows: seeds together, in the paper's order, with figures, their spread, and their distance from base."""
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,8 @@ import numpy as np
 from aiayn.evaluation import significance
 from aiayn.identity import identity, leaves, settings
 from aiayn.report.runs import Run
+
+log = logging.getLogger(__name__)
 
 METRICS = {"bleu": significance.bleu, "perplexity": significance.perplexity}
 # The columns of Table 3, and where a config has them.
@@ -134,6 +138,12 @@ class Row:
             return float(value)
         return run.score(*measured(run, self), name)
 
+    @property
+    def bleu_as_in_paper(self) -> Figure | None:
+        """BLEU counted as the paper's, which splits compounds; None unless all runs that have a BLEU have this one."""
+        counted, plain = self.figure("bleu_paper"), self.figure("bleu")
+        return counted if counted and plain and counted.runs == plain.runs else None
+
     def paper(self, name: str) -> float | None:
         """The paper's own figure."""
         value = (self.config.get("paper") or {}).get(name)
@@ -145,13 +155,14 @@ class Row:
         found = []
         for run in self.done:
             checkpoint, split = measured(run, self)
+            file = run.folder / "translations" / f"{checkpoint}.{split}.statistics.npy"
             try:
-                array = np.load(run.folder / "translations" / f"{checkpoint}.{split}.statistics.npy")
-            except (OSError, ValueError, EOFError):
+                found.append(read_statistics(file))
+            except FileNotFoundError:
                 return None
-            if array.ndim != 2 or array.shape[1] != significance.COLUMNS or not np.isfinite(array).all():
+            except (OSError, ValueError) as error:
+                log.warning("%s is damaged, so there are no intervals: %s", file, error)
                 return None
-            found.append(array)
         return found if found and all(same_sentences(found[0], array) for array in found) else None
 
     def observed(self, metric: str) -> np.ndarray:
@@ -163,6 +174,24 @@ class Row:
         """How far the two are apart; they must be comparable, and their `samples` filled."""
         both = self, other
         return significance.difference([row.observed(metric) for row in both], [row.samples[metric] for row in both])
+
+
+def read_statistics(file: Path) -> np.ndarray:
+    """What an evaluation kept for each sentence, `(sentences, 12)`.
+
+    Raises:
+        OSError: if it cannot be read.
+        ValueError: if it is anything else, or less than its header says.
+    """
+    try:
+        array = np.lib.format.open_memmap(file, mode="r")  # takes no memory for what is not there
+    except (EOFError, OverflowError, TypeError, MemoryError, RecursionError) as error:  # of a header
+        raise ValueError(f"its header is not one of an array ({error})") from error
+    if array.dtype.kind not in "fiu" or array.ndim != 2 or array.shape[1] != significance.COLUMNS:
+        raise ValueError(f"it must hold {significance.COLUMNS} numbers a sentence, not {array.shape} of {array.dtype}")
+    if not np.isfinite(array).all():
+        raise ValueError("it has NaN or infinite numbers")
+    return np.array(array)
 
 
 def devices(run: Run) -> str:

@@ -3,6 +3,7 @@
 import csv
 import fcntl
 import json
+import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -15,8 +16,13 @@ import numpy as np
 from omegaconf import OmegaConf
 
 from aiayn.identity import changed
+from aiayn.stored_config import checked
+
+log = logging.getLogger(__name__)
 
 State = Literal["missing", "running", "stopped", "failed", "done", "of another checkpoint"]
+# Where there are such keys.
+RESULT: dict[str, type] = {"status": str, "steps": int, "scores": dict, "command": list, "made_of": dict}
 CONSOLE = "console.log"  # beside a run's own log: all that its processes print, tracebacks too
 
 
@@ -41,14 +47,8 @@ class Run:
     @classmethod
     def read(cls, folder: Path, *, row: str, config: Mapping[str, Any] | None = None) -> "Run":
         """Read a folder, also one that is not there yet; a damaged result.json counts as none."""
-        result: dict[str, Any] = {}
-        for name in ("result.json", "evaluation.json"):
-            with suppress(OSError, ValueError, TypeError):
-                result = result or dict(json.loads((folder / name).read_text(encoding="utf-8")))
-        own = result.get("config")
-        if not isinstance(own, dict | None):
-            result, own = {}, None
-        return cls(folder, row, dict(config or own or {}), result, planned=bool(config))
+        result = read_result(folder)
+        return cls(folder, row, dict(config or result.get("config") or {}), result, planned=bool(config))
 
     @property
     def state(self) -> State:
@@ -124,6 +124,12 @@ class Run:
             split = splits[0] if len(splits) == 1 else split
         return checkpoint, split
 
+    @property
+    def averaged_steps(self) -> list[int]:
+        """The optimizer steps whose weights the averaged checkpoint has; empty where the run does not say."""
+        steps = self.result.get("averaged_steps")
+        return steps if isinstance(steps, list) and all(isinstance(step, int) for step in steps) else []
+
     def signature(self, checkpoint: str, split: str, name: str) -> str:
         """How a figure was counted; empty when the run does not say."""
         value: Any = self.result.get("scores")
@@ -138,6 +144,24 @@ class Run:
             value = value.get(key) if isinstance(value, dict) else None
         value = value.get("value") if isinstance(value, dict) else value
         return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    """What result.json says, or evaluation.json; empty without both. A damaged one counts as none, and is named."""
+    for file in (folder / "result.json", folder / "evaluation.json"):
+        try:
+            result = json.loads(file.read_text(encoding="utf-8"))
+            if not isinstance(result, dict):
+                raise ValueError("it must hold keys and values")
+            if wrong := [key for key, kind in RESULT.items() if not isinstance(result.get(key), kind | None)]:
+                raise ValueError(f"its {wrong[0]} must be of the type {RESULT[wrong[0]].__name__}")
+            checked(result.get("config", {}))
+            return result
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, MemoryError, RecursionError) as error:
+            log.warning("%s is damaged and left out: %s", file, error)
+    return {}
 
 
 def last_line(file: Path) -> str | None:

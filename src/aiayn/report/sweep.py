@@ -13,12 +13,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TextIO
 
-from rich.console import Console
+from rich.box import SIMPLE_HEAD
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from aiayn.report.runs import CONSOLE, Run
+from aiayn.terminal import Terminal
 
 LOCK = ".sweep.lock"  # names the process that sweeps in this folder, and is locked as long as it does
 STYLES = {"done": "green", "running": "cyan", "failed": "red", "stale": "yellow"}
@@ -87,10 +88,22 @@ class Progress:
             duration(self.seconds),
         )
 
+    def when(self) -> str:
+        """When its files changed last, or how long it will go on."""
+        if self.state == "running" and (left := seconds_left(self.run)) is not None:
+            return f"{duration(left)} left"
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(changed(self.run)))
+
 
 def duration(seconds: float | None) -> str:
     """`1:02:03`."""
     return "" if seconds is None else str(timedelta(seconds=round(seconds)))
+
+
+def changed(run: Run) -> float:
+    """When a run's results or metrics were written last, in seconds of the system's clock."""
+    names = ("result.json", "evaluation.json", "metrics/version_*/metrics.csv")
+    return max((file.stat().st_mtime for name in names for file in run.folder.glob(name)), default=0.0)
 
 
 def last_step(run: Run) -> int | None:
@@ -125,8 +138,7 @@ def first_step(file: Path) -> int:
 
 def table(rows: Sequence[Progress], *, most: int | None = None) -> Table:
     """The rows, or the `most` of them around the first that runs where there are more."""
-    counts = Counter(row.state.split(" (")[0] for row in rows)
-    shown = Table(title="Sweep", caption=", ".join(f"{count} {state}" for state, count in counts.items()))
+    shown = Table(title="Sweep", caption=counts(rows))
     shown.add_column("row", overflow="fold")
     shown.add_column("state")
     for name in ("step", "dev BLEU", "left", "time"):
@@ -139,10 +151,30 @@ def table(rows: Sequence[Progress], *, most: int | None = None) -> Table:
     return shown
 
 
-def show(rows: Sequence[Progress]) -> None:
-    """Print the table, and below it why rows failed, and what to do about those that are stale."""
-    console = Console()
-    console.print(table(rows))
+def listing(rows: Sequence[Progress], *, most: int | None = None) -> Table:
+    """Runs of any kind, a line each, or the `most` that changed last; the newest at the end, above the prompt."""
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False, caption=counts(rows))
+    shown.add_column("run", overflow="fold")
+    shown.add_column("state")
+    for name in ("step", "dev BLEU", "when"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    for row in sorted(rows, key=lambda row: changed(row.run))[-(most or len(rows)) :]:
+        state, step, bleu, *_ = row.cells()
+        name = row.run.folder.name if row.run.row == "." else row.run.row
+        shown.add_row(Text(name), Text(state, style=STYLES.get(state.split()[0], "")), step, bleu, row.when())
+    return shown
+
+
+def counts(rows: Sequence[Progress]) -> str:
+    """How many are in each state."""
+    found = Counter(row.state.split(" (")[0] for row in rows)
+    return ", ".join(f"{count} {state}" for state, count in found.items())
+
+
+def show(rows: Sequence[Progress], *, shown_as: Callable[[Sequence[Progress]], Table] = table) -> None:
+    """Print the table, or the listing; below it why rows failed, and what to do about those that are stale."""
+    console = Terminal()
+    console.print(shown_as(rows))
     for row in rows:
         if row.state.startswith("failed"):
             file = row.run.folder / CONSOLE
@@ -155,7 +187,7 @@ def show(rows: Sequence[Progress]) -> None:
 @contextmanager
 def live(rows: Sequence[Progress]) -> Iterator[Callable[[], None]]:
     """Keep the table on the terminal, as many rows as there is room for; what is given brings it up to date."""
-    with Live(auto_refresh=False, transient=True) as screen:
+    with Live(console=Terminal(), auto_refresh=False, transient=True) as screen:
 
         def update() -> None:
             for row in rows:

@@ -1,7 +1,7 @@
 """Rows as a table: its columns, what is to know about them, and the claims; formats.py writes it."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,10 +17,10 @@ P_VALUES = (
     "paired bootstrap of BLEU against base, of single runs: two-sided, over sentences and not over seeds, not "
     "corrected for the number of rows"
 )
-PAPER_BLEU = (
-    "counted by tensor2tensor's script (tokenised, compounds split), ours by sacreBLEU (13a): half a point or more may "
-    "lie between them for that alone"
-)
+AS_IN_PAPER = "BLEU as in paper"
+PAPER_BLEU = "counted by tensor2tensor's script (tokenised, compounds split)"
+FRENCH = "; how English-French was counted is not known"
+UNLIKE = "; ours by sacreBLEU (13a): half a point or more may lie between them for that alone"
 SCALED = (
     "smaller twins of the paper's rows, on other data: compare the order of rows, not the figures themselves; "
     "the plots show distances from base"
@@ -61,7 +61,7 @@ def columns(rows: Sequence[Row]) -> list[Column]:
         detail = not all(isinstance(value, str) for value in values)
         found.append(Column(name, [setting(value) for value in values], of_text=not detail, detail=detail))
     found += compared("PPL", rows, "perplexity", digits=2)
-    found += compared("BLEU", rows, "bleu", digits=1)
+    found += compared_bleu(rows)
     if any(row.apart for row in rows):
         found.append(Column("BLEU - base", [with_interval(row.apart.get("bleu")) for row in rows]))
     if any(row.p_values for row in rows):
@@ -86,9 +86,25 @@ def compared(name: str, rows: Sequence[Row], key: str, *, digits: int) -> list[C
     if any(paper is not None for paper in papers):
         found.append(Column(f"{name} paper", ["" if paper is None else f"{paper:.{digits}f}" for paper in papers]))
         if any(figures) and not is_scaled(rows):
-            apart = [difference(*pair) for pair in zip(figures, papers, strict=True)]
-            found.append(Column(f"{name} - paper", apart, detail=True))
+            found.append(apart(f"{name} - paper", figures, papers))
     return found
+
+
+def compared_bleu(rows: Sequence[Row]) -> list[Column]:
+    """As `compared`, but what the paper's BLEU is taken from is counted as the paper's, where a row has that."""
+    columns = compared("BLEU", rows, "bleu", digits=1)
+    like = [row.bleu_as_in_paper for row in rows]
+    if len(columns) < 3:
+        return columns
+    if not any(like):
+        return [*columns[:2], replace(columns[2], name="sacreBLEU - paper")]
+    counted = Column(AS_IN_PAPER, [with_spread(figure) for figure in like], detail=True)
+    return [columns[0], counted, columns[1], apart("BLEU - paper", like, [row.paper("bleu") for row in rows])]
+
+
+def apart(name: str, figures: Sequence[Figure | None], papers: Sequence[float | None]) -> Column:
+    """Our figures minus the paper's."""
+    return Column(name, [difference(*pair) for pair in zip(figures, papers, strict=True)], detail=True)
 
 
 def with_spread(figure: Figure | None) -> str:
@@ -155,26 +171,27 @@ def notes(rows: Sequence[Row], command: str) -> Notes:
     """What is to know about the figures: what they were measured on, how, with what, and what is not there."""
     runs = [(row, run) for row in rows for run in row.runs]
 
-    def each(values: Iterable[str]) -> str:
-        return "; ".join(dict.fromkeys(value for value in values if value))
-
     base = base_of(rows)
     apart = f"from {base.name}, {APART}" if any(row.apart for row in rows) else ""
     if any(row.apart and min(len(row.done), len(base.done)) == 1 for row in rows):
         apart += f"; {ONE_SEED}"
     signatures = [run.signature(*measured(run, row), "bleu") for row, run in runs]
+    beside_paper = any(row.paper("bleu") is not None for row in rows)
+    has_french = any((row.config.get("data") or {}).get("target_language") == "fr" for row in rows)
+    is_like = beside_paper and not is_scaled(rows) and any(row.bleu_as_in_paper for row in rows)
     found = [
         ("command", command),
-        ("measured on", each(place(row, run) for row, run in runs)),
+        ("measured on", measured_on(rows)),
         ("BLEU", each(signatures)),
         ("PPL", "of the references, per target piece with EOS, without label smoothing"),
         ("\u00b1", "standard deviation over seeds" if any(len(row.done) > 1 for row in rows) else ""),
-        ("BLEU paper", PAPER_BLEU if any(row.paper("bleu") is not None for row in rows) else ""),
+        (AS_IN_PAPER, each(run.signature(*measured(run, row), "bleu_paper") for row, run in runs) if is_like else ""),
+        ("BLEU paper", PAPER_BLEU + UNLIKE * (not is_like) + FRENCH * has_french if beside_paper else ""),
         ("BLEU - base", apart),
         ("p, sentences", P_VALUES if any(row.p_values for row in rows) else ""),
         ("scale", SCALED if is_scaled(rows) and has_paper(rows) else ""),
         ("commit", each(str(run.result.get("git_commit") or "") for _, run in runs)),
-        ("devices", each(devices(run) for _, run in runs)),
+        ("devices", each(devices(run) for row in rows for run in row.done)),
     ]
     for _, run in runs:
         state, other = run.state, differences(run)
@@ -182,14 +199,38 @@ def notes(rows: Sequence[Row], command: str) -> Notes:
             found.append(("other settings", f"{run.row} ran with {', '.join(other[:3])}{', ...' if other[3:] else ''}"))
         elif state != "done":
             found.append((state, f"{run.row}: {run.error}" if state == "failed" and run.error else run.row))
+    found += [("stale", f"{run.row}: {', '.join(run.changed)} changed since") for _, run in runs if run.stale]
     return [(label, text) for label, text in found if text]
 
 
+def each(values: Iterable[str]) -> str:
+    """Different texts, once each."""
+    return "; ".join(dict.fromkeys(value for value in values if value))
+
+
+def measured_on(rows: Sequence[Row]) -> str:
+    """On what the figures were measured: `dev of wmt14_ende, checkpoint: last`."""
+    return each(place(row, run) for row in rows for run in row.runs)
+
+
 def place(row: Row, run: Run) -> str:
-    """On what a run's figures were measured: `dev of wmt14_ende, checkpoint: last`."""
+    """On what a run's figures were measured; of an averaged checkpoint, what was averaged."""
     checkpoint, split = measured(run, row)
     data = (run.result.get("config") or run.config).get("data") or {}
-    return f"{split} of {data.get('name', '?')}, checkpoint: {checkpoint}"
+    averaged = f", of {steps_averaged(run)}" if checkpoint == "averaged" and run.averaged_steps else ""
+    return f"{split} of {data.get('name', '?')}, checkpoint: {checkpoint}{averaged}"
+
+
+def steps_averaged(run: Run) -> str:
+    """The steps whose weights were averaged, in words, and whether they are fewer than the run asked for."""
+    steps = run.averaged_steps
+    gaps = {later - earlier for earlier, later in pairwise(steps)}
+    text = f"steps {', '.join(f'{step:,}' for step in steps)}"
+    if len(steps) > 2 and len(gaps) == 1:
+        text = f"{len(steps)} steps from {steps[0]:,} to {steps[-1]:,}, every {gaps.pop():,}"
+    asked = ((run.result.get("config") or run.config).get("training") or {}).get("keep_checkpoints")
+    fewer = isinstance(asked, int) and len(steps) < asked
+    return f"{text} ({len(steps)} only, {asked} were asked for)" if fewer else text
 
 
 def has_paper(rows: Sequence[Row]) -> bool:

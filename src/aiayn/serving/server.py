@@ -8,6 +8,7 @@ and can keep others out only as long as it goes on. Whoever serves a network wit
 import asyncio
 import os
 import resource
+import select
 import signal
 import socket
 from ipaddress import ip_address
@@ -23,6 +24,7 @@ from aiayn.serving.service import Service
 KEEP_ALIVE = 65
 HEADERS = 10  # seconds in which the headers of a connection's first request have to come
 ENDING = 10  # seconds that requests have when the service is told to end
+COMING = 2  # seconds of these in which a request may come on a connection that is there
 WAITING = 1024  # connections that the system may hold until they are taken
 FILES, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
 CONNECTIONS = 4096 if FILES == resource.RLIM_INFINITY else min(4096, FILES // 2)
@@ -70,10 +72,28 @@ class Server(uvicorn.Server):
             listening.listen(WAITING)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Refuse what waits, finish what runs; connections that need longer than that are closed."""
+        """Refuse what waits and what still comes, finish what runs; connections that need longer are closed."""
         self.service.batcher.stop()
-        asyncio.get_running_loop().call_later(ENDING, self._close)
+        loop = asyncio.get_running_loop()
+        loop.call_later(ENDING, self._close)
+        for listening in sockets or []:
+            await self._take_waiting(listening)
+        for server in self.servers:
+            server.close()
+        limit = loop.time() + COMING
+        while self.server_state.connections and loop.time() < limit:
+            await asyncio.sleep(0.05)
         await super().shutdown(sockets)
+
+    async def _take_waiting(self, listening: socket.socket) -> None:
+        """Take the connections that wait in line, which the system would reset; not also all that still come."""
+        waits = select.poll()
+        waits.register(listening, select.POLLIN)
+        for _ in range(WAITING + 1):
+            if not waits.poll(0):
+                break
+            await asyncio.sleep(0)  # the event loop takes one
+        await asyncio.sleep(0.05)  # it has told the connections of themselves by then
 
     def _close(self) -> None:
         for connection in list(self.server_state.connections):

@@ -30,7 +30,7 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.requests import ClientDisconnect
 
 from aiayn.analysis.page import script
-from aiayn.inference.translation import Translation, Translator
+from aiayn.inference.translation import Translation, Translator, check_sentences
 from aiayn.serving.batching import Batcher, FullError, ModelError, StoppedError
 from aiayn.serving.messages import Answer, Attention, Question, explain, translated
 
@@ -118,10 +118,9 @@ class Service:
             yield
             self.batcher.stop()
 
-        # FastAPI's pages about an interface load their scripts from elsewhere.
-        app = FastAPI(
-            title="aiayn", lifespan=lifespan, docs_url=None, redoc_url=None, dependencies=[Depends(self.admit)]
-        )
+        # FastAPI's pages about an interface load their scripts from elsewhere, and its own route asks no dependency.
+        app = FastAPI(title="aiayn", lifespan=lifespan, openapi_url=None, dependencies=[Depends(self.admit)])
+        app.get("/openapi.json", include_in_schema=False)(app.openapi)
         body = {"content": {"application/json": {"schema": Question.model_json_schema()}}, "required": True}
         for path, answer in (("/", page), ("/health", self.health)):
             app.get(path)(answer)
@@ -194,6 +193,10 @@ class Service:
             raise HTTPException(422, "this model has no attention to show: it is an ensemble, or of another kind")
         if len(sentences) > limits.max_sentences:
             raise HTTPException(413, f"{len(sentences)} sentences are too many; at most {limits.max_sentences}")
+        try:
+            check_sentences(sentences)
+        except ValueError as error:
+            raise HTTPException(422, str(error)) from None
         lengths = [len(tokens) for tokens in self.tokenizer.encode(sentences)]
         for number, length in enumerate(lengths, 1):
             if length > limits.max_tokens:
@@ -214,7 +217,7 @@ class Service:
             waiting = f"{self.batcher.waiting} sentences wait, and at most {self.limits.max_waiting} may"
             raise HTTPException(429, f"{waiting}; ask again in a second", {"Retry-After": "1"}) from None
         except StoppedError:
-            raise HTTPException(503, "the service ends; nothing was translated") from None
+            raise HTTPException(503, "the service ends; nothing was translated", {"Connection": "close"}) from None
         except ModelError as error:
             raise HTTPException(500, f"the model failed: {error}") from None
         notes = [PIECES if question.attention and weights is None else None for weights in attention]
@@ -232,9 +235,11 @@ async def in_words(request: Request, error: Exception) -> Response:
 def is_this_machine(host: str) -> bool:
     """Whether a `Host`, with or without a port, means this machine wherever it is said."""
     try:
-        name = urlsplit(f"//{host}").hostname or ""
-        return name == "localhost" or ipaddress.ip_address(name).is_loopback
-    except ValueError:  # another name, or none
+        parts = urlsplit(f"//{host}")
+        name = parts.hostname or ""
+        known = name == "localhost" or ipaddress.ip_address(name).is_loopback
+        return known and parts.port != 0 and parts.netloc == host and "@" not in host  # no more than a name and a port
+    except ValueError:  # another name, or none, or no port behind it
         return False
 
 

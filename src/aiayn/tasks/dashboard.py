@@ -12,6 +12,7 @@ from aiayn.files import write_text
 from aiayn.report.rows import rows_of
 from aiayn.report.runs import read_rows
 from aiayn.tasks.report import read_claims
+from aiayn.terminal import visible
 
 
 def dashboard(*rows: DictConfig) -> None:
@@ -45,7 +46,7 @@ def dashboard(*rows: DictConfig) -> None:
     file = folder / "report" / "dashboard.json"
     both = {"workspace": specification(workspace), "report": specification(report)}
     write_text(file, json.dumps(both, indent=2) + "\n")
-    print(file)
+    print(visible(file))
     if not logged_in:
         print("W&B has no login, so neither is on its server; `wandb login`, then the same command saves both.")
         return

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
 from rich.table import Table
 
+from aiayn.arguments import check_groups
 from aiayn.data.corpus import Corpus
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.evaluation.metric import Metric, Score, sacre_bleu, ter_last
@@ -27,7 +27,8 @@ from aiayn.inference.translation import translator
 from aiayn.model.transformer import Transformer
 from aiayn.report.runs import absolute
 from aiayn.run_folder import RunFolder
-from aiayn.tasks.inputs import checkpoint_files, evaluated_data, evaluated_inference, split_text
+from aiayn.tasks.inputs import checkpoint_files, described, evaluated_data, evaluated_inference, split_text
+from aiayn.terminal import Terminal, visible
 
 log = logging.getLogger(__name__)
 
@@ -147,9 +148,7 @@ def write_lines(path: Path, lines: Sequence[str]) -> None:
 
 def show(folder: RunFolder, corpus: Corpus, *, samples: int = 4) -> None:
     """Print what a finished run has come to: scores with signatures, a few translations, speed, and its folder."""
-    result, console = folder.result, Console()
-    if not console.is_terminal:
-        console.width = 200
+    result, console = folder.result, Terminal()
     sets = {
         f"{name} {split}": scored
         for name, splits in result["scores"].items()
@@ -170,9 +169,9 @@ def show(folder: RunFolder, corpus: Corpus, *, samples: int = 4) -> None:
     split = "test" if "test" in corpus.splits() else "dev"
     translations = (folder.path / "translations" / f"averaged.{split}.txt").read_text(encoding="utf-8").split("\n")
     for source, reference, translation in list(zip(*corpus.text(split), translations, strict=False))[:samples]:
-        console.print(f"\nsource       {source}", highlight=False, markup=False)
-        console.print(f"reference    {reference}", highlight=False, markup=False)
-        console.print(f"translation  {translation}", highlight=False, markup=False)
+        console.print(f"\nsource       {source}", highlight=False)
+        console.print(f"reference    {reference}", highlight=False)
+        console.print(f"translation  {translation}", highlight=False)
     console.print(
         f"\n{result['parameters']:,} parameters, {result['steps']:,} steps, {result['target_tokens']:,} target tokens "
         f"in {result['training_seconds']:.0f} s: {result['tokens_per_second']:,.0f} tokens/s, "
@@ -185,11 +184,12 @@ def show(folder: RunFolder, corpus: Corpus, *, samples: int = 4) -> None:
 
 def evaluate(cfg: DictConfig) -> None:
     """Decode `data.split` with `checkpoint`, print its scores, and write evaluation.json and the translations."""
+    check_groups(cfg, "metrics")
     metrics = instantiate(cfg.metrics)
     files = checkpoint_files(cfg.checkpoint)
     name = files[0].stem if len(files) == 1 else "ensemble"
     loaded, model = ensemble.load(files, accelerator=cfg.trainer.accelerator)
-    data = evaluated_data(cfg, loaded.config)
+    data = evaluated_data(cfg, loaded.config, files[0])
     sources, references = split_text(data)
     inference = evaluated_inference(cfg, loaded.config)
     result = evaluate_sentences(
@@ -214,9 +214,10 @@ def evaluate(cfg: DictConfig) -> None:
         "scores": {name: {"step": loaded.step, data.split: result.as_dict()}},
     }
     write_text(folder / "evaluation.json", json.dumps(content, indent=2) + "\n")
-    searched = f"beam {inference['beam']}, alpha {inference['alpha']}"
+    searched = described(inference)
     log.info("checkpoint %s, step %d, %s", absolute(cfg.checkpoint), loaded.step, searched)
     for score in result.scores.values():
-        print(f"{data.name} {data.split} {score}")
-    print(f"{data.name} {data.split} perplexity {result.perplexity:.2f}, exact match {100 * result.exact_match:.1f} %")
+        print(visible(f"{data.name} {data.split} {score}"))
+    figures = f"perplexity {result.perplexity:.2f}, exact match {100 * result.exact_match:.1f} %"
+    print(visible(f"{data.name} {data.split} {figures}"))
     log.info("%d translations in %s", len(sources), folder)

@@ -13,10 +13,12 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from aiayn.arguments import check_groups
 from aiayn.data.parallel_text import ParallelText
 from aiayn.evaluation.metric import Score
 from aiayn.inference import checkpoint
-from aiayn.schema import check_ranges
+from aiayn.report.runs import Run
+from aiayn.schema import check_ranges, path_of
 
 
 def overridden() -> list[str]:
@@ -33,7 +35,9 @@ def checkpoint_files(value: Any) -> list[Path]:
         ValueError: if one of them is a folder without an averaged checkpoint.
     """
     paths = value if OmegaConf.is_list(value) else [value]
-    return [checkpoint.located(Path(str(path))) for path in paths]
+    if not paths:
+        raise ValueError("checkpoint=[] names no model; give a file, a run's folder, or several of them.")
+    return [checkpoint.located(path_of({"checkpoint": path}, "checkpoint")) for path in paths]
 
 
 def checkpoint_file(value: Any) -> Path:
@@ -48,48 +52,63 @@ def checkpoint_file(value: Any) -> Path:
     return files[0]
 
 
-def evaluated_data(cfg: DictConfig, stored: Mapping[str, Any]) -> DictConfig:
+def evaluated_data(cfg: DictConfig, stored: Mapping[str, Any], file: Path | None = None) -> DictConfig:
     """The data to decode: those named with `data=`, else those of the stored config, a checkpoint's or a run's.
 
+    Args:
+        cfg: Of the command.
+        stored: As `stored_config.checked` gives it.
+        file: The checkpoint whose config it is; None where a run's folder says it itself.
+
     Raises:
-        ValueError: if a key of the data is set without naming them, or the stored config names no corpus of ours.
+        ValueError: if a key of the data is set without naming them, the stored config names no corpus of ours, or the
+            file lies in no folder of a run on that corpus: what text a stranger's file names is not read.
     """
     keys = overridden()
     if "data" in keys or "experiment" in keys:
+        check_groups(cfg, "data")
         return cfg.data
     if stray := [key for key in keys if key.startswith("data.") and key != "data.split"]:
         raise ValueError(f"{stray[0]} is set, but not for which data; name them too, as in data=text {stray[0]}=...")
-    own = _part(stored, "data")
-    for target in checkpoint.targets(own["corpus"]):  # a stranger's file may have chosen it
+    own = stored["data"]
+    if not isinstance(corpus := own.get("corpus"), Mapping):
+        raise ValueError("the stored config names no corpus; name the data on the command line: data=...")
+    if file is not None and Run.read(run_of(file.absolute()), row="").config.get("data", {}).get("corpus") != corpus:
+        raise ValueError(
+            f"checkpoint {file} is in no folder of its run (with a result.json of its corpus), and text that a lone "
+            "file names is not read; name the data on the command line: data=..."
+        )
+    for target in checkpoint.targets(corpus):  # a stranger's file may have chosen it
         found = checkpoint.own(target, package="aiayn.data")
         if not hasattr(found, "pairs") and get_type_hints(found or int).get("return") is not ParallelText:
             raise ValueError(f"the config names {target} as its data; only corpora of aiayn.data are accepted.")
-    return OmegaConf.create({**own, "split": cfg.data.split})
+    return OmegaConf.create({"name": "data", **own, "split": cfg.data.split})
 
 
 def evaluated_inference(cfg: DictConfig, stored: Mapping[str, Any]) -> dict[str, Any]:
     """How to search: as `inference=` says, else as the stored config does but for the keys that are set.
 
     Raises:
-        ValueError: if a value is out of range, or the stored config says not how to search.
+        ValueError: if a value is out of range.
     """
     keys = overridden()
     if "inference" in keys or "experiment" in keys:
         check_ranges({"inference": cfg.inference})
         return dict(cfg.inference)
     given = {name for key in keys if (name := key.removeprefix("inference.")) != key}
-    own = _part(stored, "inference")
+    own = stored["inference"]
     found = {name: value if name in given else own.get(name, value) for name, value in cfg.inference.items()}
     check_ranges({"inference": found})
     return found
 
 
-def _part(stored: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A part of a stored config."""
-    part = stored.get(name)
-    if not isinstance(part, Mapping) or (name == "data" and "corpus" not in part):
-        raise ValueError(f"the checkpoint's config has no {name}; name it on the command line: {name}=...")
-    return part
+def described(inference: Mapping[str, Any]) -> str:
+    """How translations come about, in words: `beam 4, alpha 0.6`, or the settings of the sampling."""
+    if inference.get("temperature") is None:
+        keys: tuple[str, ...] = ("beam", "alpha")
+    else:
+        keys = ("temperature", "top_k", "top_p", "seed")
+    return ", ".join(f"{key} {inference[key]}" for key in keys if inference.get(key) is not None)
 
 
 def chosen_bleu(cfg: DictConfig, data: Mapping[str, Any]) -> Callable[[list[str], list[list[str]]], Score]:
@@ -135,7 +154,7 @@ def chosen_folder(output: Any, default: Path) -> Path:
     Raises:
         ValueError: if a file is in its place.
     """
-    folder = default if output is None else Path(str(output))
+    folder = default if output is None else path_of({"output": output}, "output")
     if taken := [path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()]:
         raise ValueError(f"output must be a folder, got {folder}, and {taken[0]} is none; name another output.")
     return folder

@@ -6,7 +6,6 @@ would be refused later is named with its rule, and the others are planned all th
 
 import json
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,13 +16,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from aiayn.evaluation.estimate import GIB, Assumptions, Plan, chosen_precision, estimate
 from aiayn.files import write_text
 from aiayn.schema import check
+from aiayn.terminal import Terminal, visible
 
 
 def plan(*rows: DictConfig) -> None:
@@ -46,9 +44,9 @@ def plan(*rows: DictConfig) -> None:
         write_text(Path(output), json.dumps(content, indent=2) + "\n")
     show(plans, totals, assumptions)
     for note in notes(plans, rows, assumptions):
-        print(note)
+        print(visible(note))
     if output:
-        print(f"plan: {output}")
+        print(visible(f"plan: {output}"))
     if totals["refused"]:
         raise SystemExit(1)
 
@@ -64,8 +62,8 @@ def read_assumptions(config: Mapping[str, Any]) -> Assumptions:
     Raises:
         ValueError: if there is no such accelerator, or a value is out of range.
     """
-    name, known = config["accelerator"], config["accelerators"]
-    if name not in known:
+    name, known = config["accelerator"], config["accelerators"] or {}
+    if not isinstance(known.get(name), Mapping):
         raise ValueError(
             f"plan.accelerator={name} is not known; there are {', '.join(known)}, "
             f"or add one: '+plan.accelerators.{name}={{bfloat16: ..., float32: ..., memory: ...}}'."
@@ -77,7 +75,7 @@ def read_assumptions(config: Mapping[str, Any]) -> Assumptions:
             continue
         kind, words = (int, "whole number") if key == "plan.devices" else (int | float, "number")
         most = 1 if key == "plan.utilization" else math.inf
-        if isinstance(value, bool) or not isinstance(value, kind) or not 0 < value <= most:
+        if isinstance(value, bool) or not isinstance(value, kind) or not 0 < value <= most or value == math.inf:
             raise ValueError(f"{key} must be a {words} above 0{' and at most 1' if most == 1 else ''}, got {value}.")
     return Assumptions(name, **{key.split(".")[-1]: value for key, value in values.items()})
 
@@ -118,7 +116,7 @@ def show(plans: Sequence[Plan], totals: Mapping[str, Any], assumptions: Assumpti
         "paper_parameters": "the paper's\nmillions",
         "flops_per_step": "FLOPs\na step",
         "flops": "FLOPs\nin all",
-        "paper_flops": "the paper's\nFLOPs",
+        "paper_flops": "the paper's,\nby its time",
         "tokens": "tokens\na side",
         "memory_bytes": "memory\nGiB",
         "hours": f"hours on\n{assumptions.devices} {assumptions.accelerator}",
@@ -139,14 +137,13 @@ def show(plans: Sequence[Plan], totals: Mapping[str, Any], assumptions: Assumpti
             overflow="fold",
         )
     for row in plans:
-        table.add_row(*map(escape, (row.name, *(form(key, getattr(row, key)) for key in columns))))
+        table.add_row(row.name, *(form(key, getattr(row, key)) for key in columns))
     if len(plans) > 1:
         sums = {**totals, "refused": f"{totals['refused']} of {totals['rows']}"}
         name = f"all {totals['rows'] - totals['refused'] - totals['uncounted']}"
         table.add_section()
         table.add_row(name, *(form(key, sums.get(key)) for key in columns))
-    # Where the output goes to a file or a pipe, there is no width that it must fit.
-    Console(width=None if sys.stdout.isatty() else 160).print(table, highlight=False)
+    Terminal().print(table)
 
 
 def form(key: str, value: Any) -> str:
@@ -183,7 +180,7 @@ def notes(plans: Sequence[Plan], rows: Sequence[DictConfig], assumptions: Assump
         )
     if any(row.paper_flops for row in plans):
         lines.append(
-            "The paper's FLOPs are seconds x devices x 9.5 TFLOP/s sustained (section 6.1): what the devices could do."
+            "The paper's, by its time: seconds x devices x 9.5 TFLOP/s sustained (section 6.1), what they could do."
         )
     lines.extend(f"{row.name}: no formula counts {row.uncounted}." for row in plans if row.uncounted)
     return lines

@@ -7,6 +7,7 @@ from pathlib import Path
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
+from aiayn.arguments import check_groups
 from aiayn.data import corpus
 from aiayn.data.corpus import Corpus
 
@@ -30,5 +31,6 @@ def prepare_corpus(cfg: DictConfig) -> Corpus:
 
 def prepare(cfg: DictConfig) -> None:
     """Prepare the corpus and say where it is."""
+    check_groups(cfg, "data")
     prepared = prepare_corpus(cfg)
     log.info("%s is prepared: %s", cfg.data.name, prepared.path)

@@ -11,7 +11,6 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
 from rich.text import Text
 
 from aiayn.files import write_text
@@ -22,6 +21,7 @@ from aiayn.report.plots import draw, plots
 from aiayn.report.rows import Row, bootstrap, rows_of
 from aiayn.report.runs import Run, read_folder, read_rows
 from aiayn.report.table import Notes, notes, verdict_cells, verdict_note
+from aiayn.terminal import Terminal, visible
 
 OF_REPORT = ("task=", "folder=", "report.", "claims")  # overrides that the sweep itself did not have
 
@@ -72,7 +72,7 @@ def write(folder: Path, rows: Sequence[Row], known: Notes, verdicts: Sequence[Ve
         "index.html": page(folder.resolve().name, rows, known, verdicts, drawn),
         "table.md": to_markdown(rows, known, verdicts),
         "table.csv": to_csv(rows),
-        "table.tex": to_latex(rows),
+        "table.tex": to_latex(rows, known),
     }
     for name, text in texts.items():
         write_text(target / name, text)
@@ -80,14 +80,12 @@ def write(folder: Path, rows: Sequence[Row], known: Notes, verdicts: Sequence[Ve
         draw(plot, target / f"{plot.name}.png")
     show(rows, known, verdicts)
     for name in (*texts, *(f"{plot.name}.png" for plot in drawn)):
-        print(target / name)
+        print(visible(target / name))
 
 
 def show(rows: Sequence[Row], known: Notes, verdicts: Sequence[Verdict]) -> None:
     """Print the table, what is to know about it, and the verdicts."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 250
+    console = Terminal()
     console.print(to_terminal(rows, width=console.width))
     for label, text in known:
         console.print(Text.assemble((f"{label}: ", "dim"), text), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""task=status: how the rows of a sweep stand, read from their folders; and the end of a sweep that runs elsewhere."""
+"""task=status: how the rows of a sweep, or the runs in a folder, stand; and the end of a sweep that runs elsewhere."""
 
 import logging
 import time
@@ -11,7 +11,8 @@ from omegaconf import DictConfig
 from rich.live import Live
 
 from aiayn.report.runs import read_folder, read_rows
-from aiayn.report.sweep import LOCK, Progress, show, stop_sweep, table
+from aiayn.report.sweep import LOCK, Progress, listing, show, stop_sweep, table
+from aiayn.terminal import Terminal
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ def status(*rows: DictConfig) -> None:
         log.info("stopped process %s" if process else "%s", process or f"no process sweeps in {folder}")
     if cfg.watch:
         watch(*rows)
-    show(read(*rows))
+    show(read(*rows), shown_as=listing if cfg.folder else table)
 
 
 def read(*rows: DictConfig) -> list[Progress]:
@@ -48,7 +49,8 @@ def read(*rows: DictConfig) -> list[Progress]:
 
 def watch(*rows: DictConfig) -> None:
     """Show the table until Ctrl-C."""
-    with suppress(KeyboardInterrupt), Live(auto_refresh=False, transient=True) as screen:
+    shown_as = listing if rows[0].folder else table
+    with suppress(KeyboardInterrupt), Live(console=Terminal(), auto_refresh=False, transient=True) as screen:
         while True:
-            screen.update(table(read(*rows), most=max(3, screen.console.height - 7)), refresh=True)
+            screen.update(shown_as(read(*rows), most=max(3, screen.console.height - 7)), refresh=True)
             time.sleep(SECONDS)

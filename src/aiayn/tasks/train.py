@@ -17,6 +17,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import DictConfig, OmegaConf
 
+from aiayn.arguments import check_arguments
 from aiayn.callbacks.speed import TrainingSpeed
 from aiayn.data.batching import FEWEST_STEPS, StepSize
 from aiayn.data.corpus import Corpus
@@ -45,10 +46,15 @@ def train(cfg: DictConfig) -> float | None:
     """
     config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
     check(config)
+    check_arguments(config)
     quiet_lightning()
     overrides = HydraConfig.get().overrides
     if "TORCHELASTIC_RUN_ID" in os.environ and "run_dir=" not in " ".join([*overrides.task, *overrides.hydra]):
         raise ValueError("give run_dir=... under torchrun: its ranks would not agree on a name made of the time.")
+    with torch.device("meta"):  # illegal sizes are refused before the run begins
+        checkpoint.build_model(config["model"], vocab_size=config["data"]["vocab_size"])
+    instantiate(config["data"]["corpus"], _convert_="all")  # likewise settings that no text follows from
+    metrics = instantiate(config["metrics"])
     folder = RunFolder(Path(cfg.run_dir), config)
     first_rank = rank_zero_only.rank == 0  # type: ignore[attr-defined]
     if first_rank:
@@ -62,14 +68,11 @@ def train(cfg: DictConfig) -> float | None:
         if changed:
             log.warning("it is stale: %s changed since; force=true removes its results and begins anew.", changed)
         return dev_bleu(folder)
+    trainer = build_trainer(config)
     log.info("run folder: %s", folder.path)
     try:
         folder.check_text()
-        with torch.device("meta"):  # illegal sizes are refused before the corpus is prepared
-            checkpoint.build_model(config["model"], vocab_size=config["data"]["vocab_size"])
-        metrics = instantiate(config["metrics"])
-        with loggers(config["logger"], folder.path, config) as opened:
-            trainer = build_trainer(config, opened)
+        with loggers(config.get("logger", {}), folder.path, config) as trainer.loggers:
             corpus = prepare_corpus(cfg)
             fit(trainer, corpus, folder, fits_corpus=OmegaConf.is_interpolation(cfg.data, "tokens_per_batch"))
             if not trainer.is_global_zero:

@@ -8,15 +8,14 @@ from typing import Any
 import torch
 from hydra.utils import instantiate
 from lightning.pytorch import Trainer
-from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from aiayn.training.checkpoint_io import AtomicCheckpointIO
 
 
-def build_trainer(config: dict[str, Any], opened: list[Logger]) -> Trainer:
-    """The Lightning Trainer of a config.
+def build_trainer(config: dict[str, Any]) -> Trainer:
+    """The Lightning Trainer of a config, without loggers.
 
     Raises:
         ValueError: if there is no such device, or the settings contradict each other.
@@ -37,7 +36,7 @@ def build_trainer(config: dict[str, Any], opened: list[Logger]) -> Trainer:
             **settings,
             max_epochs=-1,
             max_steps=config["training"]["max_steps"],
-            logger=opened,
+            logger=False,
             callbacks=list(instantiate(config["callbacks"], _convert_="all").values()),
             plugins=[AtomicCheckpointIO()],
             log_every_n_steps=config["training"]["log_steps"],
@@ -49,7 +48,8 @@ def build_trainer(config: dict[str, Any], opened: list[Logger]) -> Trainer:
             default_root_dir=config["run_dir"],
         )
     except (MisconfigurationException, TypeError, ValueError) as error:
-        hint = "" if torch.cuda.is_available() else " (this machine has no GPU: trainer=cpu, or ddp_cpu, needs none)"
+        fits = settings["accelerator"] in ("auto", "cpu") or torch.cuda.is_available()
+        hint = "" if fits else " (this machine has no GPU: trainer=cpu, or ddp_cpu, needs none)"
         raise ValueError(f"trainer: {' '.join(str(error).split())}{hint}") from error
 
 

@@ -1,0 +1,98 @@
+"""Paths are from the root once a config has been composed, and a folder named by the time is one process's."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+import aiayn
+from aiayn.files import new_folder
+from aiayn.schema import make_absolute, run_folder
+
+
+def config(*overrides: str) -> DictConfig:
+    """As Hydra hands it to the task, with nothing resolved."""
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        cfg = compose("config", overrides=list(overrides))
+    make_absolute(cfg)
+    return cfg
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "home").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        *((["data=text", f"{key}=PATH"], key) for key in ("data.train.source", "data.dev.target", "data.test.source")),
+        *((["data=multi30k_ende", "data.path=PATH"], key) for key in ("data.path", "data.corpus.path")),
+        (["data=text", "data.train={source: PATH, target: x}"], "data.corpus.train.source"),
+        *(([f"{key}=PATH"], key) for key in ("outputs", "corpora", "run_dir")),
+        *((["task=translate", f"{key}=PATH"], key) for key in ("checkpoint", "input", "output")),
+        *((["task=score", f"{key}=PATH"], key) for key in ("hypotheses", "references", "output")),
+        *((["task=compare", "a=x", "b=x", f"{key}=PATH"], key) for key in ("a", "b", "output")),
+        *((["task=rescore", f"{key}=PATH"], key) for key in ("source", "target")),
+        (["task=average", "run=PATH"], "run"),
+        (["task=report", "folder=PATH"], "folder"),
+        (["task=plan", "plan.output=PATH"], "plan.output"),
+    ],
+)
+def test_every_path_is_from_the_root_and_a_tilde_is_home(overrides: list[str], key: str, home: Path) -> None:
+    for given, meant in (("a/b", Path("a/b").absolute()), ("'~/a'", home / "a"), ("/a", Path("/a"))):
+        cfg = config(*(override.replace("PATH", given) for override in overrides))
+        assert OmegaConf.select(cfg, key) == str(meant)
+
+
+def test_lists_of_paths_are_from_the_root(home: Path) -> None:
+    assert config("data=text", "data.train.source=[a,'~/b']").data.corpus.train.source == [
+        str(Path("a").absolute()),
+        str(home / "b"),
+    ]
+    assert config("task=translate", "checkpoint=[a,5]").checkpoint == [str(Path(name).absolute()) for name in "a5"]
+
+
+def test_what_is_no_path_stays() -> None:
+    assert config("task=compare", "a=x", "b=y").a_checkpoint == "averaged"
+    assert config("task=attention", "checkpoint=x", "sentence=y", "target=z").target == "z"
+    assert config("task=translate", "checkpoint=x").input is None
+
+
+def test_variables_for_folders_may_begin_with_a_tilde(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIAYN_OUTPUTS", "~/outs")
+    monkeypatch.setenv("AIAYN_DATA", "~/data")
+    cfg = config("data=multi30k_ende")
+    assert (cfg.outputs, cfg.data.corpus.path) == (str(home / "outs"), str(home / "data" / "multi30k"))
+    assert cfg.run_dir.startswith(str(home / "outs" / "runs"))
+
+
+def test_a_home_that_does_not_exist_is_said() -> None:
+    with pytest.raises(ValueError, match="~nobody-of-that-name/x begins with ~, but there is no such home"):
+        config("task=report", "folder='~nobody-of-that-name/x'")
+
+
+def test_a_notebook_may_begin_with_a_tilde(home: Path) -> None:
+    with pytest.raises(ValueError, match=f"{home}/run does not exist"):
+        aiayn.load("~/run")
+
+
+def test_a_folder_named_by_the_time_is_for_one_process_alone(tmp_path: Path) -> None:
+    place = tmp_path / "runs" / "2017-06-12_10-00-00"
+    with ThreadPoolExecutor(7) as pool:
+        made = list(pool.map(lambda _: new_folder(place), range(7)))
+    assert len(set(made)) == 7
+    assert all(path.is_dir() for path in made)
+    run_folder.cache_clear()
+    again = run_folder(str(place), place.name)
+    assert again == f"{place}-8"
+    assert run_folder(str(place), place.name) == again  # Hydra and Lightning ask again
+    for given in ("outputs/mine", place):  # one that was named resumes
+        assert run_folder(str(given), "2017-06-12_10-00-01") == str(Path(given).absolute())

@@ -1,0 +1,55 @@
+from typing import Any
+
+import pytest
+
+from aiayn.stored_config import checked
+
+
+def test_what_an_older_run_lacks_gets_its_default_and_what_is_not_known_stays() -> None:
+    found = checked({"data": {"cleaning": {"max_length": 7}}, "training": {"betas": [0, 1]}, "mine": {"x": [1, "a"]}})
+    assert found["data"]["cleaning"]["max_length"] == 7
+    assert found["data"]["cleaning"]["duplicates"] is True
+    assert found["data"]["target_language"] is None
+    assert found["training"]["betas"] == [0.0, 1.0]
+    assert found["inference"] == {}  # no beam is invented
+    assert found["mine"] == {"x": [1, "a"]}
+    assert checked(found) == found
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ([], "the config must hold keys and values, got list"),
+        ({"inference": {"beam": 2.5}}, r"inference\.beam must be of the type int, got 2\.5"),
+        ({"inference": {"beam": None}}, r"inference\.beam must be of the type int, got None"),
+        ({"inference": {"beam": 0}}, r"inference\.beam must be at least 1"),
+        ({"inference": {"alpha": float("nan")}}, r"inference\.alpha must be .* got nan"),
+        ({"data": {"cleaning": {"max_length": "abc"}}}, r"data\.cleaning\.max_length must be of the type int"),
+        ({"data": {"cleaning": None}}, r"data\.cleaning must hold keys and values, got None"),
+        ({"data": None}, "data must hold keys and values, got None"),
+        ({"model": {"layers": 10**30}}, r"model\.layers must be .* a number below 2\^63"),
+        ({"paper": {"bleu": {}}}, r"paper\.bleu must be of the type float \| None, got dict"),
+        ({"paper": 3}, "paper must hold keys and values, got 3"),
+        ({"callbacks": []}, "callbacks must be of the type dict"),
+        ({"name": "${oc.env:HOME}"}, r"name='\$\{oc\.env:HOME\}' is an interpolation"),
+        ({"mine": [{"x": "???"}]}, r"mine\.0\.x='\?\?\?' is an interpolation"),
+        ({"mine": b"x"}, "mine must be text, true, false, null, or a number .* got bytes"),
+        ({"mine": {1: 2}}, "mine must have names as its keys"),
+    ],
+)
+def test_a_config_that_no_run_of_ours_keeps_is_refused_with_its_key(config: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words) as error:
+        checked(config)
+    assert "\n" not in str(error.value)
+
+
+def test_references_that_explode_and_deep_nesting_end_at_once() -> None:
+    wide: Any = [1] * 1000
+    deep: Any = []
+    for _ in range(9):
+        wide = [wide] * 1000  # 10**30 values in nine lists
+    for _ in range(100_000):
+        deep = [deep]
+    for value in (wide, deep):
+        with pytest.raises(ValueError, match="more than 100,000 values, or more than 40 levels"):
+            checked({"mine": value})
