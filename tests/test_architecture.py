@@ -40,7 +40,7 @@ MAY_IMPORT = {
     "serving": {"model", "data.tokenizer", "inference", "analysis"},
     "applications": {
         *(*STAGES, "analysis", "serving", "report", "tasks"),
-        *("progress", "files", "identity", "schema", "stored_config", "terminal", "arguments"),
+        *("progress", "files", "identity", "run_folder", "schema", "stored_config", "terminal", "arguments"),
     },
     "progress": {"terminal"},
     "terminal": set(),

@@ -136,7 +136,13 @@ def made_of(config: Mapping[str, Any], *, own: bool) -> dict[str, str]:
         if found and found[0].rpartition(".")[0] not in code:
             code[found[0]] = digest(found[1])[:16]
     text = _text_hash((config.get("data") or {}).get("corpus"), own=own)
-    return {**({"text": text} if text else {}), **_checkpoint_hash(config.get("checkpoint")), **code}
+    first = _checkpoint_hash((config.get("training") or {}).get("initialize"))
+    return {
+        **({"text": text} if text else {}),
+        **_checkpoint_hash(config.get("checkpoint")),
+        **({"initialize": first["checkpoint"]} if first else {}),
+        **code,
+    }
 
 
 def changed(result: Mapping[str, Any], *, own: bool) -> list[str]:

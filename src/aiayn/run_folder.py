@@ -104,6 +104,18 @@ class RunFolder:
                 f"restore the text, choose another run_dir, or give force=true, which begins anew and removes the old."
             )
 
+    def check_kept(self) -> None:
+        """Refuse to begin anew, over its results, a run that is to go on.
+
+        Raises:
+            ValueError: if it was done, and has no checkpoint left to go on from.
+        """
+        if self.result.get("status") == "done" and self.latest is None:
+            raise ValueError(
+                f"run_dir={self.path} is done and has no checkpoint left to go on from, as task=clean leaves it; "
+                f"choose another run_dir, or remove this one to begin anew."
+            )
+
     def check_corpus(self, checkpoint: Mapping[str, Any], *, tokenizer_hash: str, corpus: str) -> None:
         """Refuse to go on with other pieces or other training pairs, whatever has made them others.
 

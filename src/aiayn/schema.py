@@ -98,6 +98,7 @@ class DataConfig:
 class TrainingConfig:
     """Section 5."""
 
+    initialize: str | None = None
     max_steps: int = MISSING
     warmup_steps: int = MISSING
     learning_rate_scale: float = MISSING

@@ -31,6 +31,7 @@ from aiayn.run_folder import RunFolder
 from aiayn.schema import check
 from aiayn.tasks.evaluate import evaluate_splits, show
 from aiayn.tasks.prepare import prepare_corpus
+from aiayn.training.initialization import initialize
 from aiayn.training.module import TranslationModule
 from aiayn.training.tracking import loggers
 from aiayn.training.trainer import build_trainer, quiet_lightning
@@ -71,6 +72,7 @@ def train(cfg: DictConfig) -> float | None:
     trainer = build_trainer(config)
     log.info("run folder: %s", folder.path)
     try:
+        folder.check_kept()
         folder.check_text()
         with loggers(config.get("logger", {}), folder.path, config) as trainer.loggers:
             corpus = prepare_corpus(cfg)
@@ -130,6 +132,11 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: boo
         )
     seed_everything(config["seed"], verbose=False)
     model = build_model(config, corpus)
+    if training["initialize"] and not resume:
+        initialized = initialize(model, corpus.tokenizer, Path(training["initialize"]))
+        log.info("begins with the weights of %s, step %d", initialized["file"], initialized["step"])
+        if trainer.is_global_zero:
+            folder.write(initialized=initialized)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     log.info(
         "%s: %s parameters, %s pairs, %d x %d micro-batches a step, %s%s",

@@ -1,0 +1,64 @@
+"""task=clean: free the space that the checkpoints of a finished run take."""
+
+import re
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from aiayn.files import remove_leftovers
+from aiayn.report.runs import Run
+from aiayn.run_folder import RunFolder
+from aiayn.schema import path_of
+
+KEPT = ("averaged", "best", "last")
+
+
+def clean(cfg: DictConfig) -> None:
+    """Print which checkpoints of `run` go, with their sizes, and remove them if `remove` says so.
+
+    Only files that a run writes are looked at, and those that `keep` names stay. The run is still done.
+
+    Raises:
+        ValueError: if the run is not done or in use, or there is no checkpoint that is to be kept.
+    """
+    path, keep = path_of(cfg, "run"), names_of(cfg.keep)
+    if not isinstance(cfg.remove, bool):
+        raise ValueError(f"remove must be true or false, got {cfg.remove}.")
+    run = Run.read(path, row=path.name)
+    if run.state != "done" or not (path / "result.json").is_file():
+        raise ValueError(f"run={path} must be the folder of a finished run, but is {run.state}; finish it first.")
+    folder = RunFolder(path, run.config)
+    folder.lock()
+    own = (file for file in folder.checkpoints.glob("step_*.ckpt") if re.fullmatch("step_[0-9]+", file.stem))
+    steps = {int(file.stem[5:]): file for file in own}  # files of other names are somebody else's
+    files = {name: folder.checkpoints / f"{name}.ckpt" for name in ("averaged", "best")}
+    files["last"] = steps[max(steps)] if steps else folder.checkpoints / "step_*.ckpt"
+    if missing := [name for name in keep if not files[name].is_file()]:
+        raise ValueError(f"keep={missing[0]}: run={path} has no {files[missing[0]].name}; keep another one.")
+    kept = {files[name] for name in keep}
+    surplus = [
+        file
+        for file in (*(steps[step] for step in sorted(steps)), files["best"], files["averaged"])
+        if file not in kept
+    ]
+    sizes = {file: file.stat().st_size for file in surplus if file.is_file()}
+    for file, size in sizes.items():
+        print(f"{size / 1e6:>12,.1f} MB  {file.relative_to(path)}")
+        if cfg.remove:
+            file.unlink()
+    if cfg.remove:
+        remove_leftovers(folder.checkpoints, of_every_host=True)
+    done = "were freed" if cfg.remove else "would be freed; give remove=true to remove these files"
+    print(f"{sum(sizes.values()) / 1e6:>12,.1f} MB  {done}; {', '.join(sorted(file.name for file in kept))} stays")
+
+
+def names_of(keep: Any) -> list[str]:
+    """The checkpoints that `keep` names.
+
+    Raises:
+        ValueError: if it names none, or one that there is not.
+    """
+    names = list(keep) if OmegaConf.is_list(keep) else [keep]
+    if not names or any(name not in KEPT for name in names):
+        raise ValueError(f"keep must be one of {', '.join(KEPT)}, or a list of them, got {keep}.")
+    return names

@@ -1,0 +1,43 @@
+"""The weights that a run begins with when they are another run's: fine-tuning and transfer (`training.initialize`)."""
+
+from pathlib import Path
+from typing import Any
+
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.files import digest
+from aiayn.inference import checkpoint
+from aiayn.model.transformer import Transformer
+
+
+def initialize(model: Transformer, tokenizer: Tokenizer, path: Path) -> dict[str, Any]:
+    """Give a model the weights of a run, its averaged ones, or of a checkpoint file.
+
+    Args:
+        model: Before its first step. Optimizer and schedule begin anew.
+        tokenizer: The run's.
+        path: `training.initialize`.
+
+    Returns:
+        What result.json says of it: the file, the optimizer steps behind it, and the hash of its content.
+
+    Raises:
+        ValueError: if it cannot be read, its vocabulary is another one, or a weight has another shape.
+    """
+    file = checkpoint.located(path)
+    loaded = checkpoint.read(file)
+    if loaded.tokenizer.hash != tokenizer.hash:
+        raise ValueError(
+            f"training.initialize={path} has another vocabulary, {loaded.tokenizer.hash[:16]}, than this run, "
+            f"{tokenizer.hash[:16]}, so its embeddings stand for other pieces; give data.tokenizer={path} too."
+        )
+    ours, theirs = model.state_dict(), loaded.weights
+    for name in [*ours, *(name for name in theirs if name not in ours)]:
+        here, there = (tuple(state[name].shape) if name in state else None for state in (ours, theirs))
+        if here != there:
+            hint = "model.position.max_length" if "position" in name else "model.*"
+            raise ValueError(
+                f"training.initialize={path} does not fit: {name} is {there or 'missing'} there and "
+                f"{here or 'missing'} here; set {hint} as it was."
+            )
+    model.load_state_dict(theirs)
+    return {"file": str(file.absolute()), "step": loaded.step, "sha256": digest(file)}
