@@ -112,6 +112,7 @@ class TrainingConfig:
     keep_checkpoints: int = MISSING
     validate_steps: int = MISSING
     log_steps: int = MISSING
+    tokens_per_batch: int = MISSING  # for corpora that leave it to the recipe
 
 
 @dataclass
@@ -195,6 +196,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "training.label_smoothing": (0, 1),
     "training.validate_steps": (1, MOST),
     "training.log_steps": (1, MOST),
+    "training.tokens_per_batch": (1, MOST),
     "training.keep_checkpoints": (1, MOST),
     "callbacks.quality.samples": (0, MOST),
     "logger.csv.flush_logs_every_n_steps": (1, MOST),

@@ -19,11 +19,14 @@ from omegaconf import DictConfig, OmegaConf
 
 from aiayn.arguments import check_arguments
 from aiayn.callbacks.speed import TrainingSpeed
+from aiayn.data.batching import FEWEST_STEPS, StepSize
 from aiayn.data.corpus import Corpus
 from aiayn.data.datamodule import ParallelDataModule
+from aiayn.data.ragged import EncodedPairs
 from aiayn.evaluation.cost import Sizes, accumulation_steps, training_flops
 from aiayn.evaluation.metric import Metric
 from aiayn.inference import checkpoint
+from aiayn.model.transformer import Transformer
 from aiayn.run_folder import RunFolder, step_checkpoints
 from aiayn.schema import check
 from aiayn.tasks.evaluate import evaluate_splits, show
@@ -74,7 +77,7 @@ def train(cfg: DictConfig) -> float | None:
         folder.check_text()
         with loggers(config.get("logger", {}), folder.path, config) as trainer.loggers:
             corpus = prepare_corpus(cfg)
-            fit(trainer, corpus, folder)
+            fit(trainer, corpus, folder, fits_corpus=OmegaConf.is_interpolation(cfg.data, "tokens_per_batch"))
             if not trainer.is_global_zero:
                 return None
             evaluate_run(trainer, corpus, folder, metrics)
@@ -96,14 +99,15 @@ def dev_bleu(folder: RunFolder) -> float:
     return folder.result["scores"]["averaged"]["dev"]["bleu"]["value"]
 
 
-def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
-    """Train from the folder's latest checkpoint, or from the start."""
+def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: bool) -> None:
+    """Train from the folder's latest checkpoint, or from the start, with steps as in `StepSize.of`."""
     config = folder.config
     data, training = config["data"], config["training"]
     pairs = corpus.pairs("train")
+    step = step_size(pairs, folder, fits_corpus=fits_corpus)
     # Both are known only now that the Trainer knows its devices and the corpus its longest pair.
     trainer.accumulate_grad_batches = accumulation_steps(
-        data["tokens_per_batch"], data["tokens_per_device"], world_size=trainer.world_size, longest=pairs.longest
+        step.tokens_per_batch, data["tokens_per_device"], world_size=trainer.world_size, longest=pairs.longest
     )
     trainer.val_check_interval = training["validate_steps"] * trainer.accumulate_grad_batches
     topology = {
@@ -125,15 +129,12 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
             device=torch.cuda.get_device_name(kind) if kind.type == "cuda" else kind.type,
             threads=torch.get_num_threads(),  # sums come out otherwise with others
             corpus=corpus.path.name,
+            tokens_per_batch=step.tokens_per_batch,
+            source_tokens_per_step=step.source_tokens,
+            target_tokens_per_step=step.target_tokens,
         )
     seed_everything(config["seed"], verbose=False)
-    model = checkpoint.build_model(config["model"], vocab_size=corpus.tokenizer.vocab_size)
-    longest = max(corpus.pairs(split).longest for split in corpus.splits())
-    if model.longest is not None and model.longest < longest:
-        raise ValueError(
-            f"model.position.max_length={model.longest} is smaller than the longest sentence, {longest} tokens; "
-            f"raise it, or shorten the text (data.cleaning.max_length for train)."
-        )
+    model = build_model(config, corpus)
     if training["initialize"] and not resume:
         initialized = initialize(model, corpus.tokenizer, Path(training["initialize"]))
         log.info("begins with the weights of %s, step %d", initialized["file"], initialized["step"])
@@ -158,7 +159,7 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
         contents=checkpoint.contents(config, corpus.tokenizer),
     )
     module_data = ParallelDataModule(
-        corpus, tokens_per_batch=data["tokens_per_batch"], seed=config["seed"], workers=data["loader_workers"]
+        corpus, tokens_per_batch=step.tokens_per_batch, seed=config["seed"], workers=data["loader_workers"]
     )
     # Lightning's handler lets a step end; it would also call the one that it finds, which leaves at once.
     ends = signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -204,6 +205,57 @@ def ending(folder: RunFolder) -> dict[str, Any]:
     asked = folder.config["training"]["keep_checkpoints"]
     stopped = checkpoint.read_raw(folder.latest).get("stopped")
     return {"stopped": stopped, "averaged_steps": averaged, "averaged_asked": asked}
+
+
+def build_model(config: dict[str, Any], corpus: Corpus) -> Transformer:
+    """The untrained model.
+
+    Raises:
+        ValueError: if it has no positions for the longest sentence.
+    """
+    model = checkpoint.build_model(config["model"], vocab_size=corpus.tokenizer.vocab_size)
+    longest = max(corpus.pairs(split).longest for split in corpus.splits())
+    if model.longest is not None and model.longest < longest:
+        raise ValueError(
+            f"model.position.max_length={model.longest} is smaller than the longest sentence, {longest} tokens; "
+            f"raise it, or shorten the text (data.cleaning.max_length for train)."
+        )
+    return model
+
+
+def step_size(pairs: EncodedPairs, folder: RunFolder, *, fits_corpus: bool) -> StepSize:
+    """What a step holds, said in the log.
+
+    Raises:
+        ValueError: if it is not what it was when the run began: the position in an epoch is counted in such steps.
+    """
+    tokens_per_batch = folder.config["data"]["tokens_per_batch"]
+    step = StepSize.of(pairs, tokens_per_batch, fits_corpus=fits_corpus)
+    before = folder.result.get("tokens_per_batch", step.tokens_per_batch)
+    if folder.latest and before != step.tokens_per_batch:
+        raise ValueError(
+            f"data.tokens_per_batch={step.tokens_per_batch} is not the {before} of the run in "
+            f"run_dir={folder.path}: set it, or leave it to the recipe, as before; or choose another run_dir."
+        )
+    if step.tokens_per_batch < tokens_per_batch:
+        log.warning(
+            "data.tokens_per_batch=%d, the recipe's, would make fewer than %d steps of the corpus: it is %d here; "
+            "set the key to have it otherwise",
+            tokens_per_batch,
+            FEWEST_STEPS,
+            step.tokens_per_batch,
+        )
+    short = (
+        f", {step.shortfall:.0%} below data.tokens_per_batch={step.tokens_per_batch}, which is the most; with "
+        f"data.tokens_per_batch={step.enough} it would hold that on average"
+    )
+    log.info(
+        "a step holds %s source and %s target tokens on average%s",
+        f"{step.source_tokens:,.0f}",
+        f"{step.target_tokens:,.0f}",
+        short if step.shortfall > 0.02 else "",
+    )
+    return step
 
 
 def training_cost(trainer: Trainer, corpus: Corpus, config: dict[str, Any]) -> dict[str, Any]:

@@ -81,5 +81,5 @@ def quiet_lightning() -> None:
         logging.getLogger(name).handlers.clear()
         logging.getLogger(name).setLevel(logging.WARNING)
     dropped = ("does not have many workers", "exists and is not empty", "isinstance.treespec", "lr_scheduler.step")
-    for tip in (*dropped, "`srun` command", "sync_dist"):
+    for tip in (*dropped, "smaller than the logging interval", "`srun` command", "sync_dist"):
         warnings.filterwarnings("ignore", message=f".*{tip}")
