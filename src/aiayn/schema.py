@@ -100,13 +100,15 @@ class TrainingConfig:
 
     initialize: str | None = None
     max_steps: int = MISSING
+    max_epochs: int | None = None
     warmup_steps: int = MISSING
     learning_rate_scale: float = MISSING
     betas: list[float] = MISSING
     eps: float = MISSING
+    gradient_clip_norm: float | None = None
     label_smoothing: float = MISSING
-    checkpoint_minutes: float | None = None
     checkpoint_steps: int | None = None
+    checkpoint_minutes: float | None = None
     keep_checkpoints: int = MISSING
     validate_steps: int = MISSING
     log_steps: int = MISSING
@@ -184,9 +186,11 @@ RANGES: dict[str, tuple[float, float]] = {
     "model.dropout": (0, 1),
     "model.position.max_length": (1, 2**17),  # the weights of one head on so long a sentence are 64 GiB
     "training.max_steps": (1, MOST),
+    "training.max_epochs": (1, MOST),
     "training.warmup_steps": (1, MOST),
     "training.learning_rate_scale": (ABOVE_0, inf),
     "training.eps": (ABOVE_0, inf),
+    "training.gradient_clip_norm": (ABOVE_0, inf),
     "training.checkpoint_minutes": (ABOVE_0, inf),
     "training.checkpoint_steps": (1, MOST),
     "training.label_smoothing": (0, 1),

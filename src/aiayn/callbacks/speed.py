@@ -36,11 +36,11 @@ class TrainingSpeed(Callback):
         self.steps = 0  # since then
 
     def state_dict(self) -> dict[str, Any]:
-        return {"tokens": self.tokens, "seconds": self.seconds}
+        return {"tokens": self.tokens, "seconds": self.seconds, "logged": self.logged}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.tokens, self.seconds = state_dict["tokens"], state_dict["seconds"]
-        self.logged = (self.tokens, self.seconds)
+        self.logged = state_dict.get("logged", (self.tokens, self.seconds))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.advance = self.stack.enter_context(

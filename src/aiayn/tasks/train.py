@@ -14,7 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from lightning.pytorch import Callback, Trainer, seed_everything
 from lightning.pytorch.utilities import rank_zero_only
-from lightning.pytorch.utilities.exceptions import SIGTERMException
+from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn.arguments import check_arguments
@@ -27,7 +27,7 @@ from aiayn.evaluation.cost import Sizes, accumulation_steps, training_flops
 from aiayn.evaluation.metric import Metric
 from aiayn.inference import checkpoint
 from aiayn.model.transformer import Transformer
-from aiayn.run_folder import RunFolder
+from aiayn.run_folder import RunFolder, step_checkpoints
 from aiayn.schema import check
 from aiayn.tasks.evaluate import evaluate_splits, show
 from aiayn.tasks.prepare import prepare_corpus
@@ -65,7 +65,8 @@ def train(cfg: DictConfig) -> float | None:
         folder.begin_anew(first_rank=first_rank)
         log.warning("%s begins anew, its old results are removed: %s changed since.", folder.path, changed)
     elif folder.done:
-        log.info("%s is done: %d steps; nothing to do.", folder.path, folder.result["steps"])
+        stopped = f" ({folder.result['stopped']})" if folder.result.get("stopped") else ""
+        log.info("%s is done: %d steps%s; nothing to do.", folder.path, folder.result["steps"], stopped)
         if changed:
             log.warning("it is stale: %s changed since; force=true removes its results and begins anew.", changed)
         return dev_bleu(folder)
@@ -116,9 +117,11 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: boo
     }
     resume = folder.latest
     if resume:
-        saved = checkpoint.read_raw(resume)  # a damaged file is refused before anything is built
+        saved = read_newest(resume)  # a damaged file is refused before anything is built
         folder.check_resumable(saved["config"], saved["global_step"], topology)
         folder.check_corpus(saved, tokenizer_hash=corpus.tokenizer.hash, corpus=corpus.path.name)
+        if folder.stays_stopped(saved.get("stopped"), saved["config"]):
+            trainer.limit_train_batches = 0  # it was killed behind its end: what it has learned is loaded, no more
     if trainer.is_global_zero:
         kind = trainer.strategy.root_device
         folder.start(
@@ -168,6 +171,8 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: boo
             raise
         log.info("stopped at step %d; go on with run_dir='%s'", trainer.global_step, folder.path)
         raise SystemExit(128 + number) from None  # Lightning leaves with 0, as if the run were complete, or with 1
+    except MisconfigurationException as error:
+        raise ValueError(f"training: {' '.join(str(error).split())}") from error
     except torch.OutOfMemoryError as error:
         raise ValueError(
             f"the device's memory does not hold a micro-batch of data.tokens_per_device={data['tokens_per_device']}; "
@@ -176,7 +181,30 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: boo
     finally:
         signal.signal(signal.SIGTERM, ends)
     if trainer.is_global_zero:
-        folder.write(**training_cost(trainer, corpus, config), parameters=parameters)
+        folder.write(**training_cost(trainer, corpus, config), **ending(folder), parameters=parameters)
+
+
+def read_newest(path: Path) -> dict[str, Any]:
+    """The checkpoint that a run resumes from.
+
+    Raises:
+        ValueError: if it cannot be read; it says what remains without it.
+    """
+    try:
+        return checkpoint.read_raw(path)
+    except ValueError as error:
+        older = [earlier.name for earlier in step_checkpoints(path.parent).values() if earlier != path]
+        remains = f"resumes from {older[-1]}" if older else "starts anew"
+        raise ValueError(f"{error} Delete it, and the same command {remains}.") from error
+
+
+def ending(folder: RunFolder) -> dict[str, Any]:
+    """What has ended a run before `training.max_steps`, if anything has, and which steps were averaged."""
+    assert folder.latest is not None
+    averaged = checkpoint.read_raw(folder.checkpoints / "averaged.ckpt")["averaged_steps"]
+    asked = folder.config["training"]["keep_checkpoints"]
+    stopped = checkpoint.read_raw(folder.latest).get("stopped")
+    return {"stopped": stopped, "averaged_steps": averaged, "averaged_asked": asked}
 
 
 def build_model(config: dict[str, Any], corpus: Corpus) -> Transformer:
