@@ -84,6 +84,35 @@ def told() -> Iterator[Told]:
     HydraConfig.instance().cfg = None
 
 
+class Batches:
+    """A loader whose position is part of a checkpoint, as that of `BatchLoader` is: the same batches in each epoch."""
+
+    def __init__(self, batches: Sequence[Any]) -> None:
+        self.all = batches
+        self.sampler = self  # Lightning tells it the epoch
+        self.epoch = self.skip = self.batches = 0
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def __iter__(self) -> Iterator[Any]:
+        self.batches = self.skip
+        for batch in self.all[self.skip :]:
+            self.batches += 1
+            yield batch
+
+    def set_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self.epoch, self.skip = epoch, 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"epoch": self.epoch, "batches": self.batches}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        self.epoch, self.batches = state_dict["epoch"], state_dict["batches"]
+        self.skip = self.batches
+
+
 def write_checkpoint(path: Path, *overrides: str, words: Sequence[str], seed: int = 1, step: int = 1) -> Path:
     """Write a checkpoint of the composed config with random weights, far from uniform.
 

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "inference": {"model", "data.tokenizer", "progress", "files", "identity", "stored_config"},
     "training": {"model", "data", "inference", "evaluation", "files"},
     "report": {"evaluation", "schema", "files", "identity", "stored_config", "terminal"},
-    "callbacks": {*STAGES, "progress"},
+    "callbacks": {*STAGES, "progress", "run_folder"},  # which files of a folder are the run's
     "hydra_plugins": {"report", "schema", "files", "identity"},
     "tasks": {
         *STAGES,

@@ -89,7 +89,7 @@ def test_base_on_wmt14_is_the_papers_base_run() -> None:
     training = cfg.training
     assert (training.max_steps, training.warmup_steps, training.learning_rate_scale) == (100000, 4000, 1.0)
     assert (training.betas, training.eps, training.label_smoothing) == ([0.9, 0.98], 1e-9, 0.1)
-    assert (training.checkpoint_minutes, training.checkpoint_steps, training.keep_checkpoints) == (10, None, 5)
+    assert (training.checkpoint_steps, training.checkpoint_minutes, training.keep_checkpoints) == (1500, None, 5)
     assert (cfg.inference.beam, cfg.inference.alpha, cfg.inference.max_extra_length) == (4, 0.6, 50)
     assert (cfg.data.corpus.name, cfg.data.corpus.subset) == ("wmt/wmt14", "de-en")
     assert len(cfg.data.corpus.revision) == 40  # a commit: the text does not change
@@ -99,7 +99,8 @@ def test_base_on_wmt14_is_the_papers_base_run() -> None:
 def test_big_has_the_dropout_of_its_language_pair(data: str, dropout: float, vocab_size: int) -> None:
     cfg = composed("model=big", f"data={data}")
     assert (cfg.model.d_model, cfg.model.d_ff, cfg.model.heads, cfg.model.d_k) == (1024, 4096, 16, 64)
-    assert (cfg.training.max_steps, cfg.training.keep_checkpoints) == (300000, 20)
+    training = cfg.training
+    assert (training.max_steps, training.checkpoint_steps, training.keep_checkpoints) == (300000, 600, 20)
     assert (cfg.model.dropout, cfg.data.vocab_size) == (dropout, vocab_size)
     assert composed("model=big", f"data={data}", "model.dropout=0.2").model.dropout == 0.2
 

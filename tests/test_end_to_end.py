@@ -49,6 +49,14 @@ def assert_same_weights(a: Path, b: Path) -> None:
         assert all(torch.equal(value, states[1][index][name]) for name, value in values.items())
 
 
+def assert_same_content(a: Path, b: Path) -> None:
+    """Bit for bit: weights, and what they are of."""
+    first, second = checkpoint.read_raw(a), checkpoint.read_raw(b)
+    assert all(torch.equal(value, second["state_dict"][name]) for name, value in first["state_dict"].items())
+    for key in ("global_step", "averaged_steps", "best"):
+        assert first.get(key) == second.get(key)
+
+
 def test_a_run_leaves_a_result_with_its_provenance(finished: Path, outputs: Path) -> None:
     result = json.loads((finished / "result.json").read_text())
     assert result["status"] == "done"
@@ -60,6 +68,7 @@ def test_a_run_leaves_a_result_with_its_provenance(finished: Path, outputs: Path
             assert "version:" in scored["dev"][key]["signature"]
     assert result["target_tokens"] > 0
     assert result["flops"] > 0
+    assert (result["averaged_steps"], result["averaged_asked"], result["stopped"]) == ([18, 21, 24], 3, None)
     assert {"config", "config_hash", "command", "git_commit", "versions", "parameters", "made_of"} <= set(result)
     assert (result["threads"], result["precision"]) == (1, "32-true")
     assert (outputs / "prepared" / result["corpus"]).is_dir()
@@ -78,11 +87,23 @@ def test_the_last_checkpoints_are_kept_and_averaged(finished: Path) -> None:
         assert torch.equal(value, mean.float()), name
 
 
-def test_no_checkpoint_is_left_out_where_an_epoch_ends(aiayn: CommandLine, tmp_path: Path) -> None:
-    every = ["training.checkpoint_steps=1", "training.keep_checkpoints=99", "training.validate_steps=99"]
-    aiayn(*every, "data.corpus.pairs=200", "data.vocab_size=200", f"run_dir={tmp_path}")
-    kept = [int(path.stem.removeprefix("step_")) for path in sorted((tmp_path / "checkpoints").glob("step_*.ckpt"))]
-    assert kept == list(range(1, 25))
+def test_a_run_that_is_stopped_is_done_until_its_limit_is_raised(aiayn: CommandLine, tmp_path: Path) -> None:
+    # Sums of gradients so small stand still: no validation is better than the first.
+    run = ["callbacks=early_stopping", "callbacks.early_stopping.patience=2", "training.validate_steps=2"]
+    run += ["training.gradient_clip_norm=1e-30", "training.eps=1", "trainer.precision=bf16-mixed"]
+    aiayn(*run, f"run_dir={tmp_path}")
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert (result["status"], result["steps"], result["averaged_steps"]) == ("done", 6, [3, 6])
+    assert "did not improve in the last 2 records" in result["stopped"]
+    again = aiayn(*run, f"run_dir={tmp_path}", "training.max_steps=30")
+    assert "is done: 6 steps (Monitored metric dev/bleu did not improve" in again.stderr
+    # As after a kill behind the last step: nothing is trained.
+    (tmp_path / "result.json").write_text(json.dumps({**result, "status": "running"}))
+    aiayn(*run, f"run_dir={tmp_path}")
+    assert json.loads((tmp_path / "result.json").read_text())["scores"] == result["scores"]
+    aiayn(*run, f"run_dir={tmp_path}", "callbacks.early_stopping.patience=3")
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert (result["steps"], result["averaged_steps"]) == (8, [3, 6, 8])
 
 
 def test_a_run_that_is_done_does_nothing(aiayn: CommandLine, finished: Path) -> None:
@@ -141,6 +162,8 @@ def test_more_steps_go_on_where_the_run_ended(aiayn: CommandLine, tmp_path: Path
     aiayn(f"run_dir={tmp_path / 'longer'}", "training.max_steps=30")
     aiayn(f"run_dir={tmp_path / 'whole'}", "training.max_steps=30")
     assert_same_weights(tmp_path / "longer", tmp_path / "whole")
+    for name in ("averaged.ckpt", "best.ckpt"):
+        assert_same_content(*(tmp_path / folder / "checkpoints" / name for folder in ("longer", "whole")))
 
 
 def test_a_run_killed_behind_its_last_step_is_finished(aiayn: CommandLine, finished: Path, tmp_path: Path) -> None:
@@ -188,6 +211,8 @@ def test_a_killed_run_resumes_bit_for_bit(
     assert json.loads((folder / "result.json").read_text())["status"] == "running"
     subprocess.run(arguments, env=environment(), check=True, capture_output=True)
     assert_same_weights(folder, tmp_path / "undisturbed")
+    for name in ("averaged.ckpt", "best.ckpt"):
+        assert_same_content(*(run / "checkpoints" / name for run in (folder, tmp_path / "undisturbed")))
     assert not list((folder / "checkpoints").glob(".*"))  # what was half-written is gone
 
 

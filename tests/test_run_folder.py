@@ -33,6 +33,28 @@ def test_a_finished_run_is_done_until_more_steps_are_asked_for(tmp_path: Path) -
     assert not RunFolder(tmp_path, config(max_steps=13)).done
 
 
+@pytest.mark.parametrize(
+    ("now", "done"),
+    [
+        ({}, True),
+        ({"callbacks": {"speed": {"log_steps": 5}, "early_stopping": {"patience": 3}}}, True),
+        ({"callbacks": {"speed": {}, "early_stopping": {"patience": 5}}}, False),
+        ({"callbacks": {"speed": {}}}, False),
+        ({"trainer": {"max_time": "01:00:00:00"}}, False),
+        ({"training": {"max_steps": 99, "max_epochs": None}}, True),
+        ({"training": {"max_steps": 99, "max_epochs": 3}}, False),
+        ({"training": {"max_steps": 5, "max_epochs": 3}}, True),
+    ],
+    ids=str,
+)
+def test_a_run_that_was_stopped_is_done_until_what_stopped_it_is_changed(tmp_path: Path, now: dict, done: bool) -> None:
+    stopped = {**config(max_steps=11), "callbacks": {"speed": {}, "early_stopping": {"patience": 3}}}
+    folder = RunFolder(tmp_path, stopped)
+    folder.start()
+    folder.write(status="done", steps=7, stopped="no better")
+    assert RunFolder(tmp_path, {**stopped, **now}).done == done
+
+
 def test_a_run_starts_although_somebody_looks(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path, config())
     with (tmp_path / ".lock").open("w") as looking:
@@ -96,9 +118,19 @@ def test_the_latest_checkpoint_is_the_one_with_the_most_steps(tmp_path: Path) ->
     folder = RunFolder(tmp_path, config())
     assert folder.latest is None
     folder.checkpoints.mkdir()
-    for name in ("step_0000002.ckpt", "step_0000010.ckpt", "best.ckpt", ".step_0000011.ckpt.host.123.partial"):
+    others = (
+        "best.ckpt",
+        ".step_0000011.ckpt.host.123.partial",
+        "step_backup.ckpt",
+        "step_12.ckpt",
+        "step_0000013.ckpt.bak",
+    )
+    for name in ("step_0000002.ckpt", "step_0000010.ckpt", *others):
         (folder.checkpoints / name).touch()
     assert folder.latest == folder.checkpoints / "step_0000010.ckpt"
+    (folder.checkpoints / "step_10000000.ckpt").touch()
+    (folder.checkpoints / "step_9999999.ckpt").touch()
+    assert folder.latest == folder.checkpoints / "step_10000000.ckpt"
 
 
 @pytest.mark.parametrize(("theirs", "mine", "fits"), [({}, {"x": False}, True), ({"x": 3}, {"x": None}, False)])

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -12,12 +12,16 @@ from aiayn.terminal import Terminal
 
 log = logging.getLogger(__name__)
 SECONDS = 10.0  # between two plain lines
+BAR_SECONDS = 1.0  # between two texts behind a bar
 
 
 class Advance(Protocol):
-    """Report how many units are done since the last call, and what there is to say about them."""
+    """Report how many units are done since the last call, and what there is to say about them.
 
-    def __call__(self, units: int = 1, text: str = "") -> None: ...
+    `text` is called when it is shown only: what it says may cost time, as a number on a GPU does.
+    """
+
+    def __call__(self, units: int = 1, text: Callable[[], str] = str) -> None: ...
 
 
 @contextmanager
@@ -32,7 +36,7 @@ def progress(description: str, *, total: int | None, done: int = 0, silent: bool
     """
     console = Terminal(stderr=True)
     if silent:
-        yield lambda units=1, text="": None
+        yield lambda units=1, text=str: None
     elif console.is_terminal:
         columns = (
             TextColumn("{task.description}", markup=False),
@@ -44,11 +48,14 @@ def progress(description: str, *, total: int | None, done: int = 0, silent: bool
         )
         with Progress(*columns, console=console) as bar:
             task = bar.add_task(description, total=total, completed=done, text="")
+            last = 0.0
 
-            def advance_bar(units: int = 1, text: str = "") -> None:
+            def advance_bar(units: int = 1, text: Callable[[], str] = str) -> None:
+                nonlocal last
                 bar.advance(task, units)
-                if text:
-                    bar.update(task, text=text)
+                if time.monotonic() - last >= BAR_SECONDS:
+                    bar.update(task, text=text())
+                    last = time.monotonic()
 
             yield advance_bar
     else:
@@ -60,7 +67,7 @@ def _lines(description: str, total: int | None, done: int) -> Advance:
     start = last = time.monotonic()
     first = done
 
-    def advance(units: int = 1, text: str = "") -> None:
+    def advance(units: int = 1, text: Callable[[], str] = str) -> None:
         nonlocal done, last
         done += units
         now = time.monotonic()
@@ -70,6 +77,7 @@ def _lines(description: str, total: int | None, done: int) -> Advance:
         rate = (done - first) / max(now - start, 1e-9)
         left = f", {(total - done) / rate:.0f} s left" if total and rate else ""
         of = f" of {total:,}" if total else ""
-        log.info("%s: %s%s%s%s", description, f"{done:,}", of, left, text and f", {text}")
+        said = text()
+        log.info("%s: %s%s%s%s", description, f"{done:,}", of, left, said and f", {said}")
 
     return advance

@@ -137,9 +137,10 @@ class RunFolder:
 
     def begin_anew(self, *, first_rank: bool) -> None:
         """Remove what a run has left here; other files stay. The record goes last, and other ranks wait for that."""
-        file, ours = self.path / "result.json", re.compile(r"(step_\d+|best|averaged)\.ckpt")
+        file = self.path / "result.json"
         if first_rank:
-            checkpoints = [path for path in self.checkpoints.glob("*.ckpt") if ours.fullmatch(path.name)]
+            kept = step_checkpoints(self.checkpoints).values()
+            checkpoints = [*kept, self.checkpoints / "best.ckpt", self.checkpoints / "averaged.ckpt"]
             for path in (*checkpoints, *(self.path / name for name in RESULTS), file):
                 if path.is_dir():
                     shutil.rmtree(path)
@@ -153,13 +154,26 @@ class RunFolder:
 
     @property
     def done(self) -> bool:
-        """Whether the run has reached its number of steps and was evaluated."""
-        return self.result.get("status") == "done" and self.result["steps"] >= self.config["training"]["max_steps"]
+        """Whether the run has reached its steps, or was stopped by what would stop it again, and was evaluated."""
+        if self.result.get("status") != "done":
+            return False
+        enough = self.result["steps"] >= self.config["training"]["max_steps"]
+        return enough or self.stays_stopped(self.result.get("stopped"), self.result["config"])
+
+    def stays_stopped(self, stopped: str | None, config: dict[str, Any]) -> bool:
+        """Whether what has stopped the run before `training.max_steps`, if anything has, is set as it was.
+
+        Args:
+            stopped: What it was, if anything.
+            config: Of the run then.
+        """
+        # Other experiments are refused elsewhere; what is left that may differ is what ends a run.
+        return bool(stopped) and not differing(self.config, config, but={"training.max_steps", "trainer.precision"})
 
     @property
     def latest(self) -> Path | None:
         """The checkpoint to resume from."""
-        return max(self.checkpoints.glob("step_*.ckpt"), default=None)
+        return max(step_checkpoints(self.checkpoints).items(), default=(0, None))[1]
 
     def write(self, **values: Any) -> None:
         """Add values to result.json; it is replaced as a whole, so that a reader never sees half of it."""
@@ -211,6 +225,18 @@ class RunFolder:
             git_commit=git_commit(),
             versions={package: version(package) for package in PACKAGES},
         )
+
+
+def step_file(step: int) -> str:
+    """The name of a run's checkpoint, by the optimizer steps behind it."""
+    return f"step_{step:07d}.ckpt"
+
+
+def step_checkpoints(folder: Path) -> dict[int, Path]:
+    """A run's checkpoints by step, the earliest first. Files of other names, copies for one, are not the run's."""
+    steps = (int(path.stem[5:]) for path in folder.glob("step_*.ckpt") if re.fullmatch("step_[0-9]+", path.stem))
+    paths = {step: folder / step_file(step) for step in sorted(steps)}
+    return {step: path for step, path in paths.items() if path.is_file()}
 
 
 def wait_for_lock(file: IO[str]) -> None:

@@ -100,16 +100,19 @@ class TrainingConfig:
 
     initialize: str | None = None
     max_steps: int = MISSING
+    max_epochs: int | None = None
     warmup_steps: int = MISSING
     learning_rate_scale: float = MISSING
     betas: list[float] = MISSING
     eps: float = MISSING
+    gradient_clip_norm: float | None = None
     label_smoothing: float = MISSING
-    checkpoint_minutes: float | None = None
     checkpoint_steps: int | None = None
+    checkpoint_minutes: float | None = None
     keep_checkpoints: int = MISSING
     validate_steps: int = MISSING
     log_steps: int = MISSING
+    tokens_per_batch: int = MISSING  # for corpora that leave it to the recipe
 
 
 @dataclass
@@ -183,14 +186,17 @@ RANGES: dict[str, tuple[float, float]] = {
     "model.dropout": (0, 1),
     "model.position.max_length": (1, 2**17),  # the weights of one head on so long a sentence are 64 GiB
     "training.max_steps": (1, MOST),
+    "training.max_epochs": (1, MOST),
     "training.warmup_steps": (1, MOST),
     "training.learning_rate_scale": (ABOVE_0, inf),
     "training.eps": (ABOVE_0, inf),
+    "training.gradient_clip_norm": (ABOVE_0, inf),
     "training.checkpoint_minutes": (ABOVE_0, inf),
     "training.checkpoint_steps": (1, MOST),
     "training.label_smoothing": (0, 1),
     "training.validate_steps": (1, MOST),
     "training.log_steps": (1, MOST),
+    "training.tokens_per_batch": (1, MOST),
     "training.keep_checkpoints": (1, MOST),
     "callbacks.quality.samples": (0, MOST),
     "logger.csv.flush_logs_every_n_steps": (1, MOST),

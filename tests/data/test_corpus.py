@@ -118,6 +118,16 @@ def test_near_duplicates_of_dev_and_test_are_counted_and_kept(tmp_path: Path, ca
     assert "2 of the pairs kept have a side that differs from one of dev in case" in caplog.text
 
 
+def test_a_vocabulary_that_is_too_large_is_lowered_with_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = prepared(Lines(), tmp_path, vocab_size=997)
+    largest = found.tokenizer.vocab_size
+    assert f"data.vocab_size=997 is more than the text allows: it is {largest}" in caplog.text
+    assert found.tokenizer.hash == prepared(Lines(), tmp_path, vocab_size=largest).tokenizer.hash
+    assert prepared(Lines(), tmp_path, vocab_size=997).path == found.path  # by what was asked for
+
+
 def test_dev_and_test_are_kept_line_for_line(tmp_path: Path) -> None:
     found = prepared(Lines(test=HELD_OUT[:2] + TRAIN[:3]), tmp_path, max_length=9)
     assert found.splits() == ["train", "dev", "test"]
@@ -252,9 +262,11 @@ def left(folder: Path) -> list[str]:
     return [file.name for file in folder.iterdir() if file.suffix != ".lock"]
 
 
-def test_a_vocabulary_too_large_ends_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"data\.vocab_size=997 is more than the text allows; .* value is \d+\."):
-        prepared(Lines(), tmp_path, vocab_size=997)
+def test_a_vocabulary_too_small_ends_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"data\.vocab_size=7 has no room for the text's characters; give at least \d+"
+    ):
+        prepared(Lines(), tmp_path, vocab_size=7)
     assert left(tmp_path) == []
 
 

@@ -7,6 +7,7 @@ best by a metric (awslabs/sockeye:sockeye/average.py), tensor2tensor the last (t
 import csv
 import io
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from aiayn.files import write_text
 from aiayn.inference import averaging, checkpoint
 from aiayn.inference.translation import translator
 from aiayn.report.plots import OURS, Line, Panel, Plot, draw
+from aiayn.run_folder import step_checkpoints
 from aiayn.schema import path_of
 from aiayn.tasks.inputs import chosen_bleu, described, evaluated_data, evaluated_inference, split_text
 from aiayn.terminal import Terminal
@@ -82,7 +84,7 @@ def chosen_way(cfg: DictConfig) -> str:
     needed, foreign = ("output", "run") if way == "checkpoints" else ("run", None)
     if not cfg[needed] or (foreign and cfg[foreign]):
         raise ValueError(f"{way} goes with {needed}{f' and without {foreign}' if foreign else ''}: {WAYS[way]}")
-    if cfg.output is not None and path_of(cfg, "output").match("step_*.ckpt"):
+    if cfg.output is not None and re.fullmatch(r"step_[0-9]+\.ckpt", path_of(cfg, "output").name):
         raise ValueError(f"output={cfg.output} would be taken for a checkpoint to resume from; give it another name.")
     return way
 
@@ -93,10 +95,10 @@ def kept_checkpoints(run: Path) -> dict[int, Path]:
     Raises:
         ValueError: if there is none.
     """
-    paths = sorted((run / "checkpoints").glob("step_*.ckpt"))
-    if not paths:
+    kept = step_checkpoints(run / "checkpoints")
+    if not kept:
         raise ValueError(f"run={run} has no checkpoints/step_*.ckpt; give the folder of a run.")
-    return {int(path.stem.removeprefix("step_")): path for path in paths}
+    return kept
 
 
 def chosen_steps(cfg: DictConfig, way: str, kept: Mapping[int, Path]) -> list[int]:

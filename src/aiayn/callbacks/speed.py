@@ -5,15 +5,16 @@ from contextlib import ExitStack
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
 
 from aiayn.data.batching import Batch
 from aiayn.progress import Advance, progress
 
-SHOWN = {"loss": "train/loss", "dev BLEU": "dev/bleu"}
-
 
 class TrainingSpeed(Callback):
     """Show step, loss, dev BLEU, tokens/s and time left; count tokens and seconds of training over resumptions.
+
+    The loss is the mean of the steps since it was shown last, on this rank's share of them.
 
     Validation, decoding and saving are not counted as training.
 
@@ -29,13 +30,17 @@ class TrainingSpeed(Callback):
         self.logged = (0, 0.0)
         self.stack = ExitStack()
         self.advance: Advance | None = None
+        self.losses: Tensor | float = (
+            0.0  # nats a token, summed over the steps since the last text; stays on the device
+        )
+        self.steps = 0  # since then
 
     def state_dict(self) -> dict[str, Any]:
-        return {"tokens": self.tokens, "seconds": self.seconds}
+        return {"tokens": self.tokens, "seconds": self.seconds, "logged": self.logged}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.tokens, self.seconds = state_dict["tokens"], state_dict["seconds"]
-        self.logged = (self.tokens, self.seconds)
+        self.logged = state_dict.get("logged", (self.tokens, self.seconds))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.advance = self.stack.enter_context(
@@ -49,8 +54,10 @@ class TrainingSpeed(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
+        self.losses = self.losses + outputs["loss"].detach()
         if (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
+        self.steps += 1
         now = time.perf_counter()
         self.tokens += batch.step_tokens
         self.seconds += now - self.since
@@ -60,9 +67,13 @@ class TrainingSpeed(Callback):
             pl_module.log("train/tokens_per_second", tokens / seconds, batch_size=1)
             self.logged = (self.tokens, self.seconds)
         if self.advance:
-            metrics = trainer.callback_metrics
-            shown = [f"{name} {metrics[key]:.2f}" for name, key in SHOWN.items() if key in metrics]
-            self.advance(1, ", ".join([*shown, f"{tokens / seconds:,.0f} tokens/s"]))
+            self.advance(1, lambda: self.text(trainer, tokens / seconds))
+
+    def text(self, trainer: Trainer, speed: float) -> str:
+        """Loss, dev BLEU and tokens/s; waits for the device."""
+        loss, self.losses, self.steps = float(self.losses) / self.steps, 0.0, 0
+        bleu = trainer.callback_metrics.get("dev/bleu")
+        return f"loss {loss:.2f}{'' if bleu is None else f', dev BLEU {bleu:.2f}'}, {speed:,.0f} tokens/s"
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.since = 0.0

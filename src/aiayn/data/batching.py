@@ -23,6 +23,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 from aiayn.data.ragged import EncodedPairs
 from aiayn.data.tokenizer import BOS, EOS, PAD
 
+FEWEST_STEPS = 20  # in an epoch of a corpus that takes its budget from the recipe
 MicroBatch = tuple[np.ndarray, int]  # rows of the split, (pairs,), and the target tokens of the whole optimizer step
 
 
@@ -60,6 +61,71 @@ TENSORS = ("source", "target", "indices")
 
 def _of_arrays(source: np.ndarray, target: np.ndarray, indices: np.ndarray, step_tokens: int) -> Batch:
     return Batch(torch.from_numpy(source), torch.from_numpy(target), torch.from_numpy(indices), step_tokens)
+
+
+def steps_in_epoch(cost: np.ndarray, tokens_per_batch: int) -> int:
+    """Optimizer steps in an epoch of pairs that cost so much, `(pairs,)`.
+
+    Raises:
+        ValueError: if a pair costs more than a step may.
+    """
+    longest, total = int(cost.max()), int(cost.sum(dtype=np.int64))
+    if tokens_per_batch < longest:
+        raise ValueError(
+            f"data.tokens_per_batch={tokens_per_batch} is smaller than the longest pair ({longest} tokens). "
+            "Raise it, or lower data.cleaning.max_length."
+        )
+    if total <= tokens_per_batch:
+        return 1
+    room = tokens_per_batch - longest  # an equal share of the total and the pair begun last fit the budget
+    return min(math.ceil(total / room), len(cost)) if room else len(cost)  # no step without a pair
+
+
+@dataclass(frozen=True)
+class StepSize:
+    """What an optimizer step of a corpus holds.
+
+    Attributes:
+        tokens_per_batch: What it may cost.
+        source_tokens: What it holds on average, EOS counted.
+        target_tokens: The same of the target side.
+        enough: The `tokens_per_batch` with which it would hold, on average over both sides, what it now may cost.
+    """
+
+    tokens_per_batch: int
+    source_tokens: float
+    target_tokens: float
+    enough: int
+
+    @classmethod
+    def of(cls, pairs: EncodedPairs, tokens_per_batch: int, *, fits_corpus: bool = False) -> "StepSize":
+        """Plan the steps of a corpus.
+
+        Args:
+            pairs: Its training pairs.
+            tokens_per_batch: What a step may cost.
+            fits_corpus: Whether it costs less where an epoch would have fewer than `FEWEST_STEPS` steps.
+        """
+        source, target = pairs.source.lengths + 1, pairs.target.lengths + 1  # with EOS
+        cost = np.maximum(source, target)
+        longest, total = int(cost.max()), int(cost.sum())
+        if fits_corpus and steps_in_epoch(cost, tokens_per_batch) < FEWEST_STEPS:
+            tokens_per_batch = min(tokens_per_batch, longest + max(1, (total - 1) // (FEWEST_STEPS - 1)))
+        steps = steps_in_epoch(cost, tokens_per_batch)
+        enough = max(
+            1, round(int(source.sum() + target.sum()) / 2 / tokens_per_batch)
+        )  # steps, not of the present size
+        return cls(
+            tokens_per_batch,
+            source_tokens=int(source.sum()) / steps,
+            target_tokens=int(target.sum()) / steps,
+            enough=longest + math.ceil(total / enough),
+        )
+
+    @property
+    def shortfall(self) -> float:
+        """Share of the budget that a step leaves unused, on average over both sides."""
+        return 1 - (self.source_tokens + self.target_tokens) / 2 / self.tokens_per_batch
 
 
 class TokenBatchSampler(Sampler[MicroBatch]):
@@ -100,17 +166,7 @@ class TokenBatchSampler(Sampler[MicroBatch]):
         self.cost = np.maximum(self.source_lengths, self.target_lengths)
         if not len(self.cost):
             raise ValueError("A split without pairs has no batches. Give one with at least one pair.")
-        longest, total = int(self.cost.max()), int(self.cost.sum(dtype=np.int64))
-        if tokens_per_batch < longest:
-            raise ValueError(
-                f"data.tokens_per_batch={tokens_per_batch} is smaller than the longest pair ({longest} tokens). "
-                "Raise it, or lower data.cleaning.max_length."
-            )
-        if total <= tokens_per_batch:
-            self.steps = 1
-        else:  # an equal share of the total and the pair begun last fit the budget; no step without a pair
-            room = tokens_per_batch - longest
-            self.steps = min(math.ceil(total / room), len(self.cost)) if room else len(self.cost)
+        self.steps = steps_in_epoch(self.cost, tokens_per_batch)
         self.world_size, self.rank, self.accumulation = world_size, rank, accumulation
         self.seed, self.shuffle = seed, shuffle
         self.epoch = self.skip = 0

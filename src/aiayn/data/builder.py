@@ -43,13 +43,18 @@ class Builder:
         self.text, self.folder, self.cleaning, self.workers = text, folder, cleaning, workers
         self.seconds: dict[str, float] = {}
 
-    def build(self, train: Callable[[Iterable[str]], Tokenizer], *, sample: int) -> dict[str, Any]:
-        """Run all stages; `train` makes a tokenizer of sentences, at most `sample`. Returns the statistics."""
+    def build(self, train: Callable[[Callable[[], Iterable[str]]], Tokenizer], *, sample: int) -> dict[str, Any]:
+        """Run all stages; returns the statistics.
+
+        Args:
+            train: Makes a tokenizer; it calls what it is given for the sentences, once or again.
+            sample: How many those are at most.
+        """
         held_out = {split: _whole(self.text, split) for split in self.text.splits() if split != "train"}
         with self.stage("judge"):
             verdicts = self.judge_text(held_out)
         with self.stage("tokenizer"):
-            tokenizer = train(self.sample(verdicts == KEPT, pairs=sample // 2))
+            tokenizer = train(partial(self.sample, verdicts == KEPT, pairs=sample // 2))
         with self.stage("encode"):
             self.write_held_out(held_out, tokenizer)
             tokens, near = self.encode(tokenizer, verdicts, held_out)
@@ -69,6 +74,7 @@ class Builder:
             "kept": kept,
             "near_held_out": near,
             "tokens": tokens,
+            "vocab_size": tokenizer.vocab_size,
             "splits": {"train": kept, **{split: len(sources) for split, (sources, _) in held_out.items()}},
             "seconds": self.seconds,
         }

@@ -12,7 +12,7 @@ import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from aiayn.data.builder import SIDES, Builder, write
 from aiayn.data.cleaning import Cleaning
 from aiayn.data.parallel_text import ParallelText
 from aiayn.data.ragged import EncodedPairs, Ragged
-from aiayn.data.tokenizer import Tokenizer
+from aiayn.data.tokenizer import Tokenizer, VocabularySizeError
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Corpus:
         path: Its folder.
         tokenizer: The tokenizer that encoded it.
         statistics: Pairs read, removed by each rule, and kept; those kept that are nearly in dev or test; tokens by
-            side; seconds by stage; pairs by split.
+            side; size of the vocabulary; seconds by stage; pairs by split.
     """
 
     def __init__(self, path: Path, *, tokenizer: Tokenizer, statistics: dict[str, Any]) -> None:
@@ -89,7 +89,7 @@ def prepare(
     Args:
         text: Where the sentences come from.
         folder: Holds the prepared corpora, one subfolder each.
-        vocab_size: Ids of the joint vocabulary.
+        vocab_size: Ids of the joint vocabulary; fewer, with a warning, where the text has no so many pieces.
         character_coverage: Share of the text's characters that get ids of their own.
         tokenizer_sample: Most sentences, both sides together, to train the tokenizer on; bounds its memory.
         cleaning: Rules for the training pairs.
@@ -123,7 +123,7 @@ def prepare(
                 with _appearing(path) as temporary:
                     builder = Builder(text, temporary, cleaning=cleaning, workers=workers)
                     train = partial(
-                        Tokenizer.train,
+                        _largest_tokenizer,
                         vocab_size=vocab_size,
                         character_coverage=character_coverage,
                         byte_fallback=byte_fallback,
@@ -132,6 +132,18 @@ def prepare(
                     write(temporary / "statistics.json", json.dumps(statistics | {"settings": settings}, indent=2))
     logger.info("corpus: %s", path)
     return Corpus.open(path)
+
+
+def _largest_tokenizer(
+    sentences: Callable[[], Iterable[str]], *, vocab_size: int, character_coverage: float, byte_fallback: bool
+) -> Tokenizer:
+    """Train a tokenizer of `vocab_size` ids, or of as many as the text allows: SentencePiece says how many they are."""
+    train = partial(Tokenizer.train, character_coverage=character_coverage, byte_fallback=byte_fallback)
+    try:
+        return train(sentences(), vocab_size=vocab_size)
+    except VocabularySizeError as error:
+        logger.warning("data.vocab_size=%d is more than the text allows: it is %d", vocab_size, error.largest)
+        return train(sentences(), vocab_size=error.largest)
 
 
 @contextlib.contextmanager

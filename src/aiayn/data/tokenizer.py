@@ -21,6 +21,16 @@ SPACE = "\u2581"  # in pieces; one that begins with it begins a word
 RULE = "nmt_nfkc"  # by which SentencePiece normalises, and has always done here
 
 
+class VocabularySizeError(ValueError):
+    """The text has no so many pieces to learn; `largest` says how many it has."""
+
+    def __init__(self, vocab_size: int, largest: int) -> None:
+        super().__init__(
+            f"data.vocab_size={vocab_size} is more than the text allows; the largest possible value is {largest}."
+        )
+        self.largest = largest
+
+
 class Tokenizer:
     """Text to ids and back.
 
@@ -57,6 +67,10 @@ class Tokenizer:
             character_coverage: Share of the text's characters that get ids of their own; rarer ones become UNK.
             byte_fallback: Give each of the 256 bytes an id, and spell rarer characters in UTF-8, so that none is UNK.
                 What the normaliser removes or replaces, ASCII's control characters for one, is gone before.
+
+        Raises:
+            VocabularySizeError: if the sentences have no so many pieces.
+            ValueError: if another setting makes no sense, or the vocabulary has no room for the characters.
         """
         if vocab_size <= EOS + 1:
             raise ValueError(f"data.vocab_size must be above the {EOS + 1} special symbols, got {vocab_size}.")
@@ -175,9 +189,7 @@ def _explained(error: RuntimeError, *, vocab_size: int, byte_fallback: bool) -> 
     """Say what SentencePiece's message means for the user's settings; an unknown message stays as it is."""
     message = str(error)
     if bound := re.search(r"too high .*<= (\d+)", message):
-        return ValueError(
-            f"data.vocab_size={vocab_size} is more than the text allows; the largest possible value is {bound[1]}."
-        )
+        return VocabularySizeError(vocab_size, int(bound[1]))
     if bound := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         needed = "the text's characters" + " and the 256 bytes of data.byte_fallback" * byte_fallback
         return ValueError(

@@ -24,7 +24,7 @@ class Average:
 
     def __init__(self) -> None:
         self.paths: list[Path] = []
-        self.step = 0  # the greatest of them
+        self.steps: list[int] = []
         self.likeness: tuple[Any, ...] = ()  # what they must agree on
         self.kept: dict[str, Any] = {}  # what is not averaged
         self.sums: dict[str, Tensor] = {}
@@ -54,13 +54,13 @@ class Average:
         for name, value in weights.items():
             self.sums[name] += value
         self.paths.append(path)
-        self.step = max(self.step, content["global_step"])
+        self.steps.append(content["global_step"])
 
     def content(self) -> dict[str, Any]:
         """The mean as the content of a checkpoint, without training state, as `checkpoint.write` takes it."""
         weights = {name: (total / len(self.paths)).to(self.types[name]) for name, total in self.sums.items()}
-        averaged = [str(path) for path in self.paths]
-        return {**self.kept, "state_dict": weights, "global_step": self.step, "averaged": averaged}
+        averaged = {"averaged": [str(path) for path in self.paths], "averaged_steps": sorted(self.steps)}
+        return {**self.kept, "state_dict": weights, "global_step": max(self.steps), **averaged}
 
 
 def average(paths: Sequence[Path]) -> dict[str, Any]:

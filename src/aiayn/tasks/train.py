@@ -14,17 +14,20 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from lightning.pytorch import Callback, Trainer, seed_everything
 from lightning.pytorch.utilities import rank_zero_only
-from lightning.pytorch.utilities.exceptions import SIGTERMException
+from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn.arguments import check_arguments
 from aiayn.callbacks.speed import TrainingSpeed
+from aiayn.data.batching import FEWEST_STEPS, StepSize
 from aiayn.data.corpus import Corpus
 from aiayn.data.datamodule import ParallelDataModule
+from aiayn.data.ragged import EncodedPairs
 from aiayn.evaluation.cost import Sizes, accumulation_steps, training_flops
 from aiayn.evaluation.metric import Metric
 from aiayn.inference import checkpoint
-from aiayn.run_folder import RunFolder
+from aiayn.model.transformer import Transformer
+from aiayn.run_folder import RunFolder, step_checkpoints
 from aiayn.schema import check
 from aiayn.tasks.evaluate import evaluate_splits, show
 from aiayn.tasks.prepare import prepare_corpus
@@ -62,7 +65,8 @@ def train(cfg: DictConfig) -> float | None:
         folder.begin_anew(first_rank=first_rank)
         log.warning("%s begins anew, its old results are removed: %s changed since.", folder.path, changed)
     elif folder.done:
-        log.info("%s is done: %d steps; nothing to do.", folder.path, folder.result["steps"])
+        stopped = f" ({folder.result['stopped']})" if folder.result.get("stopped") else ""
+        log.info("%s is done: %d steps%s; nothing to do.", folder.path, folder.result["steps"], stopped)
         if changed:
             log.warning("it is stale: %s changed since; force=true removes its results and begins anew.", changed)
         return dev_bleu(folder)
@@ -73,7 +77,7 @@ def train(cfg: DictConfig) -> float | None:
         folder.check_text()
         with loggers(config.get("logger", {}), folder.path, config) as trainer.loggers:
             corpus = prepare_corpus(cfg)
-            fit(trainer, corpus, folder)
+            fit(trainer, corpus, folder, fits_corpus=OmegaConf.is_interpolation(cfg.data, "tokens_per_batch"))
             if not trainer.is_global_zero:
                 return None
             evaluate_run(trainer, corpus, folder, metrics)
@@ -95,14 +99,15 @@ def dev_bleu(folder: RunFolder) -> float:
     return folder.result["scores"]["averaged"]["dev"]["bleu"]["value"]
 
 
-def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
-    """Train from the folder's latest checkpoint, or from the start."""
+def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: bool) -> None:
+    """Train from the folder's latest checkpoint, or from the start, with steps as in `StepSize.of`."""
     config = folder.config
     data, training = config["data"], config["training"]
     pairs = corpus.pairs("train")
+    step = step_size(pairs, folder, fits_corpus=fits_corpus)
     # Both are known only now that the Trainer knows its devices and the corpus its longest pair.
     trainer.accumulate_grad_batches = accumulation_steps(
-        data["tokens_per_batch"], data["tokens_per_device"], world_size=trainer.world_size, longest=pairs.longest
+        step.tokens_per_batch, data["tokens_per_device"], world_size=trainer.world_size, longest=pairs.longest
     )
     trainer.val_check_interval = training["validate_steps"] * trainer.accumulate_grad_batches
     topology = {
@@ -112,9 +117,11 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
     }
     resume = folder.latest
     if resume:
-        saved = checkpoint.read_raw(resume)  # a damaged file is refused before anything is built
+        saved = read_newest(resume)  # a damaged file is refused before anything is built
         folder.check_resumable(saved["config"], saved["global_step"], topology)
         folder.check_corpus(saved, tokenizer_hash=corpus.tokenizer.hash, corpus=corpus.path.name)
+        if folder.stays_stopped(saved.get("stopped"), saved["config"]):
+            trainer.limit_train_batches = 0  # it was killed behind its end: what it has learned is loaded, no more
     if trainer.is_global_zero:
         kind = trainer.strategy.root_device
         folder.start(
@@ -122,15 +129,12 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
             device=torch.cuda.get_device_name(kind) if kind.type == "cuda" else kind.type,
             threads=torch.get_num_threads(),  # sums come out otherwise with others
             corpus=corpus.path.name,
+            tokens_per_batch=step.tokens_per_batch,
+            source_tokens_per_step=step.source_tokens,
+            target_tokens_per_step=step.target_tokens,
         )
     seed_everything(config["seed"], verbose=False)
-    model = checkpoint.build_model(config["model"], vocab_size=corpus.tokenizer.vocab_size)
-    longest = max(corpus.pairs(split).longest for split in corpus.splits())
-    if model.longest is not None and model.longest < longest:
-        raise ValueError(
-            f"model.position.max_length={model.longest} is smaller than the longest sentence, {longest} tokens; "
-            f"raise it, or shorten the text (data.cleaning.max_length for train)."
-        )
+    model = build_model(config, corpus)
     if training["initialize"] and not resume:
         initialized = initialize(model, corpus.tokenizer, Path(training["initialize"]))
         log.info("begins with the weights of %s, step %d", initialized["file"], initialized["step"])
@@ -155,7 +159,7 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
         contents=checkpoint.contents(config, corpus.tokenizer),
     )
     module_data = ParallelDataModule(
-        corpus, tokens_per_batch=data["tokens_per_batch"], seed=config["seed"], workers=data["loader_workers"]
+        corpus, tokens_per_batch=step.tokens_per_batch, seed=config["seed"], workers=data["loader_workers"]
     )
     # Lightning's handler lets a step end; it would also call the one that it finds, which leaves at once.
     ends = signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -167,6 +171,8 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
             raise
         log.info("stopped at step %d; go on with run_dir='%s'", trainer.global_step, folder.path)
         raise SystemExit(128 + number) from None  # Lightning leaves with 0, as if the run were complete, or with 1
+    except MisconfigurationException as error:
+        raise ValueError(f"training: {' '.join(str(error).split())}") from error
     except torch.OutOfMemoryError as error:
         raise ValueError(
             f"the device's memory does not hold a micro-batch of data.tokens_per_device={data['tokens_per_device']}; "
@@ -175,7 +181,81 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder) -> None:
     finally:
         signal.signal(signal.SIGTERM, ends)
     if trainer.is_global_zero:
-        folder.write(**training_cost(trainer, corpus, config), parameters=parameters)
+        folder.write(**training_cost(trainer, corpus, config), **ending(folder), parameters=parameters)
+
+
+def read_newest(path: Path) -> dict[str, Any]:
+    """The checkpoint that a run resumes from.
+
+    Raises:
+        ValueError: if it cannot be read; it says what remains without it.
+    """
+    try:
+        return checkpoint.read_raw(path)
+    except ValueError as error:
+        older = [earlier.name for earlier in step_checkpoints(path.parent).values() if earlier != path]
+        remains = f"resumes from {older[-1]}" if older else "starts anew"
+        raise ValueError(f"{error} Delete it, and the same command {remains}.") from error
+
+
+def ending(folder: RunFolder) -> dict[str, Any]:
+    """What has ended a run before `training.max_steps`, if anything has, and which steps were averaged."""
+    assert folder.latest is not None
+    averaged = checkpoint.read_raw(folder.checkpoints / "averaged.ckpt")["averaged_steps"]
+    asked = folder.config["training"]["keep_checkpoints"]
+    stopped = checkpoint.read_raw(folder.latest).get("stopped")
+    return {"stopped": stopped, "averaged_steps": averaged, "averaged_asked": asked}
+
+
+def build_model(config: dict[str, Any], corpus: Corpus) -> Transformer:
+    """The untrained model.
+
+    Raises:
+        ValueError: if it has no positions for the longest sentence.
+    """
+    model = checkpoint.build_model(config["model"], vocab_size=corpus.tokenizer.vocab_size)
+    longest = max(corpus.pairs(split).longest for split in corpus.splits())
+    if model.longest is not None and model.longest < longest:
+        raise ValueError(
+            f"model.position.max_length={model.longest} is smaller than the longest sentence, {longest} tokens; "
+            f"raise it, or shorten the text (data.cleaning.max_length for train)."
+        )
+    return model
+
+
+def step_size(pairs: EncodedPairs, folder: RunFolder, *, fits_corpus: bool) -> StepSize:
+    """What a step holds, said in the log.
+
+    Raises:
+        ValueError: if it is not what it was when the run began: the position in an epoch is counted in such steps.
+    """
+    tokens_per_batch = folder.config["data"]["tokens_per_batch"]
+    step = StepSize.of(pairs, tokens_per_batch, fits_corpus=fits_corpus)
+    before = folder.result.get("tokens_per_batch", step.tokens_per_batch)
+    if folder.latest and before != step.tokens_per_batch:
+        raise ValueError(
+            f"data.tokens_per_batch={step.tokens_per_batch} is not the {before} of the run in "
+            f"run_dir={folder.path}: set it, or leave it to the recipe, as before; or choose another run_dir."
+        )
+    if step.tokens_per_batch < tokens_per_batch:
+        log.warning(
+            "data.tokens_per_batch=%d, the recipe's, would make fewer than %d steps of the corpus: it is %d here; "
+            "set the key to have it otherwise",
+            tokens_per_batch,
+            FEWEST_STEPS,
+            step.tokens_per_batch,
+        )
+    short = (
+        f", {step.shortfall:.0%} below data.tokens_per_batch={step.tokens_per_batch}, which is the most; with "
+        f"data.tokens_per_batch={step.enough} it would hold that on average"
+    )
+    log.info(
+        "a step holds %s source and %s target tokens on average%s",
+        f"{step.source_tokens:,.0f}",
+        f"{step.target_tokens:,.0f}",
+        short if step.shortfall > 0.02 else "",
+    )
+    return step
 
 
 def training_cost(trainer: Trainer, corpus: Corpus, config: dict[str, Any]) -> dict[str, Any]:

@@ -16,8 +16,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     """Save and load through `aiayn.inference.checkpoint`."""
 
     def save_checkpoint(self, checkpoint_: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """Write the file under a temporary name and rename it."""
-        checkpoint.write(Path(path), checkpoint_)
+        """Write the file under a temporary name and rename it; `storage_options` are further entries of it."""
+        checkpoint.write(Path(path), {**checkpoint_, **(storage_options or {})})
 
     def load_checkpoint(
         self, path: str | Path, map_location: Any = None, weights_only: bool | None = None

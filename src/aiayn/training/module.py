@@ -57,6 +57,7 @@ class TranslationModule(LightningModule):
         self.d_model = d_model
         self.seed = seed
         self.contents = contents
+        self.rate = 0.0  # the learning rate of the last step
         self.sums = torch.zeros(2)  # loss and nll of this rank since the last line of the log
         self.tokens = 0  # real target tokens of all ranks since then
         self.dev_sums = torch.zeros(2)  # nll and tokens of this rank
@@ -64,6 +65,11 @@ class TranslationModule(LightningModule):
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         # Dropout's randomness is a function of the position in the run, so that a resumed run repeats it on any rank.
         micro_batch = batch_idx % self.trainer.accumulate_grad_batches
+        if micro_batch == 0:
+            # Here and not when the line is written: a checkpoint that lies between holds the sums in any case.
+            if self.global_step % self.training_config["log_steps"] == 0:
+                self.sums, self.tokens = torch.zeros_like(self.sums), 0
+            self.tokens += batch.step_tokens
         entropy = [self.seed, self.global_step, micro_batch, self.global_rank]
         torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> np.uint64(1)))
 
@@ -73,16 +79,27 @@ class TranslationModule(LightningModule):
         parts = self.trainer.world_size * self.trainer.accumulate_grad_batches  # what Lightning divides by
         return loss * (parts / batch.step_tokens)
 
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        self.rate = optimizer.param_groups[0]["lr"]  # behind the step it is the next one's
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        # Lightning refuses this to a fused Adam in mixed precision, also where no gradient is scaled, as in bfloat16.
+        if gradient_clip_val:
+            torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
+
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
         if (batch_idx + 1) % self.trainer.accumulate_grad_batches:
             return
-        self.tokens += batch.step_tokens
         if self.global_step % self.training_config["log_steps"] == 0 or self.global_step == self.trainer.max_steps:
             loss, nll = (self.trainer.strategy.reduce(self.sums, reduce_op="sum") / self.tokens).tolist()
-            rate = self.trainer.optimizers[0].param_groups[0]["lr"]
-            metrics = {"train/loss": loss, "train/perplexity": math.exp(min(nll, 50)), "train/learning_rate": rate}
+            perplexity = math.exp(min(nll, 50))
+            metrics = {"train/loss": loss, "train/perplexity": perplexity, "train/learning_rate": self.rate}
             self.log_dict(metrics, batch_size=1)
-            self.sums, self.tokens = torch.zeros_like(self.sums), 0
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         _, nll, tokens = losses(self.model, batch, label_smoothing=0.0)
@@ -110,4 +127,9 @@ class TranslationModule(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint.update(self.contents)
+        sums = self.trainer.strategy.all_gather(self.sums).reshape(-1, 2)  # (ranks, 2)
+        checkpoint.update(self.contents, log_window={"sums": sums, "tokens": self.tokens})
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if window := checkpoint.get("log_window"):
+            self.sums, self.tokens = window["sums"][self.global_rank].clone(), window["tokens"]

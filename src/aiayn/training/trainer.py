@@ -13,6 +13,17 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from aiayn.training.checkpoint_io import AtomicCheckpointIO
 
+# What Lightning is told by keys of ours.
+KEYS = {
+    "max_steps": "training.max_steps",
+    "max_epochs": "training.max_epochs",
+    "gradient_clip_val": "training.gradient_clip_norm",
+    "gradient_clip_algorithm": "training.gradient_clip_norm",
+    "log_every_n_steps": "training.log_steps",
+    "val_check_interval": "training.validate_steps",
+    "accumulate_grad_batches": "data.tokens_per_device",
+}
+
 
 def build_trainer(config: dict[str, Any]) -> Trainer:
     """The Lightning Trainer of a config, without loggers.
@@ -20,7 +31,9 @@ def build_trainer(config: dict[str, Any]) -> Trainer:
     Raises:
         ValueError: if there is no such device, or the settings contradict each other.
     """
-    settings = dict(config["trainer"])
+    settings, training = dict(config["trainer"]), config["training"]
+    for name in settings.keys() & KEYS:
+        raise ValueError(f"trainer.{name}={settings[name]} has a key of its own here: set {KEYS[name]}.")
     gpu = settings["accelerator"] in ("auto", "gpu", "cuda") and torch.cuda.is_available()
     devices, cores = settings["devices"], os.cpu_count() or 1
     if settings["accelerator"] in ("auto", "cpu") and not gpu and isinstance(devices, int) and devices > max(cores, 8):
@@ -32,14 +45,15 @@ def build_trainer(config: dict[str, Any]) -> Trainer:
     # 9,000 steps on Multi30k a step took 1.1 to 1.4 times as long. Threads inherit this, so it is set before the first.
     torch.set_flush_denormal(True)
     try:
-        return Trainer(
+        trainer = Trainer(
             **settings,
-            max_epochs=-1,
-            max_steps=config["training"]["max_steps"],
+            max_epochs=training["max_epochs"] or -1,
+            max_steps=training["max_steps"],
+            gradient_clip_val=training["gradient_clip_norm"],
             logger=False,
             callbacks=list(instantiate(config["callbacks"], _convert_="all").values()),
             plugins=[AtomicCheckpointIO()],
-            log_every_n_steps=config["training"]["log_steps"],
+            log_every_n_steps=training["log_steps"],
             num_sanity_val_steps=0,
             check_val_every_n_epoch=None,  # validation is counted in steps, across epochs
             use_distributed_sampler=False,  # each rank's share is planned by TokenBatchSampler
@@ -51,6 +65,12 @@ def build_trainer(config: dict[str, Any]) -> Trainer:
         fits = settings["accelerator"] in ("auto", "cpu") or torch.cuda.is_available()
         hint = "" if fits else " (this machine has no GPU: trainer=cpu, or ddp_cpu, needs none)"
         raise ValueError(f"trainer: {' '.join(str(error).split())}{hint}") from error
+    if (norm := training["gradient_clip_norm"]) and trainer.precision == "16-mixed":  # a fused Adam unscales gradients
+        raise ValueError(
+            f"training.gradient_clip_norm={norm} cannot be kept with trainer.precision=16-mixed, whose gradients are "
+            f"scaled until the optimizer has them; choose bf16-mixed or 32-true."
+        )
+    return trainer
 
 
 def quiet_lightning() -> None:
@@ -61,5 +81,5 @@ def quiet_lightning() -> None:
         logging.getLogger(name).handlers.clear()
         logging.getLogger(name).setLevel(logging.WARNING)
     dropped = ("does not have many workers", "exists and is not empty", "isinstance.treespec", "lr_scheduler.step")
-    for tip in (*dropped, "`srun` command", "sync_dist"):
+    for tip in (*dropped, "smaller than the logging interval", "`srun` command", "sync_dist"):
         warnings.filterwarnings("ignore", message=f".*{tip}")

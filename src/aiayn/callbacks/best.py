@@ -1,0 +1,63 @@
+"""The checkpoint with the best score on dev."""
+
+from math import inf
+from pathlib import Path
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint
+
+from aiayn.inference import checkpoint
+
+
+class BestCheckpoint(Checkpoint):
+    """Keep the checkpoint of the validation with the best score as `best.ckpt`; of equals the first.
+
+    The file says in `best` which metric, score and step it is of, and only a better score takes its place. So what is
+    best is known wherever the folder is and however the run goes on. A run that starts anew begins without one.
+
+    Args:
+        dirpath: Folder of the file.
+        monitor: What is compared, a metric of the validation: `dev/bleu`.
+        mode: `max` or `min`, whichever is better.
+        weights_only: Leave out what training would need to go on. With a moving average the file must be whole:
+            Lightning puts the average into whole checkpoints alone.
+
+    Raises:
+        ValueError: if there is no such mode.
+    """
+
+    def __init__(self, dirpath: str, *, monitor: str, mode: str, weights_only: bool) -> None:
+        if mode not in ("max", "min"):
+            raise ValueError(f"callbacks.best.mode must be max or min, got {mode}.")
+        self.path = Path(dirpath) / "best.ckpt"
+        self.monitor = monitor
+        self.sign = 1 if mode == "max" else -1
+        self.weights_only = weights_only
+        self.score = -inf  # of the file, times the sign
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.is_global_zero:
+            if trainer.global_step == 0:
+                self.path.unlink(missing_ok=True)  # of a run that failed before its first checkpoint
+            self.score = self._stored()
+        self.score = trainer.strategy.broadcast(self.score)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.monitor not in trainer.callback_metrics:
+            there_are = ", ".join(sorted(key for key in trainer.callback_metrics if key.startswith("dev/"))) or "none"
+            raise ValueError(f"callbacks.best.monitor={self.monitor} is not measured; there are: {there_are}.")
+        value = float(trainer.callback_metrics[self.monitor])
+        if self.sign * value > self.score:
+            best = {"metric": self.monitor, "score": value, "step": trainer.global_step}
+            trainer.save_checkpoint(self.path, weights_only=self.weights_only, storage_options={"best": best})
+            self.score = self.sign * value
+
+    def _stored(self) -> float:
+        """The score of the file, if it is of this metric, times the sign."""
+        if not self.path.exists():
+            return -inf
+        try:
+            best = checkpoint.read_raw(self.path).get("best", {})
+        except ValueError as error:
+            raise ValueError(f"{error} Delete it, and the run goes on without it.") from error
+        return self.sign * best["score"] if best.get("metric") == self.monitor else -inf
