@@ -33,7 +33,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts = {"a.en": "one\ntwo\n", "a.de": "eins\nzwei\n", "short.de": "eins\n", "empty.txt": "", "wide.txt": "x" * 9}
     for name, text in texts.items():
         (place / name).write_text(text)
-    (place / "latin1.txt").write_bytes("fünf\nzwölf\n".encode("latin-1"))
+    (place / "latin1.txt").write_bytes("f\xfcnf\nzw\xf6lf\n".encode("latin-1"))
     return place
 
 
