@@ -110,11 +110,8 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: boo
         step.tokens_per_batch, data["tokens_per_device"], world_size=trainer.world_size, longest=pairs.longest
     )
     trainer.val_check_interval = training["validate_steps"] * trainer.accumulate_grad_batches
-    topology = {
-        "world_size": trainer.world_size,
-        "accumulation": trainer.accumulate_grad_batches,
-        "precision": trainer.precision,
-    }
+    topology: dict[str, Any] = {"world_size": trainer.world_size, "precision": trainer.precision}
+    topology["accumulation"] = trainer.accumulate_grad_batches
     resume = folder.latest
     if resume:
         saved = read_newest(resume)  # a damaged file is refused before anything is built
