@@ -211,6 +211,17 @@ def test_another_checkpoint_under_the_name_shows(tmp_path: Path) -> None:
     assert changed(result, own=False) == ["checkpoint"]
 
 
+def test_a_path_with_a_comma_in_it_is_one_path(tmp_path: Path) -> None:
+    row_of_a_sweep, other = tmp_path / "model.heads=2,seed=3" / "last.ckpt", tmp_path / "seed=3,5.ckpt"
+    row_of_a_sweep.parent.mkdir()
+    for file in (row_of_a_sweep, other):
+        file.write_text("weights")
+    configs = [{"checkpoint": f"{row_of_a_sweep},{other}"}, {"training": {"initialize": str(row_of_a_sweep)}}]
+    results = [{"config": config, "made_of": made_of(config, own=False)} for config in configs]
+    row_of_a_sweep.write_text("longer training")
+    assert [changed(result, own=False) for result in results] == [["checkpoint"], ["initialize"]]
+
+
 @pytest.mark.parametrize(
     "corpus",
     [
