@@ -216,8 +216,9 @@ def test_a_damaged_run_does_not_keep_the_others_from_being_read(tmp_path: Path) 
     for name, metrics in (("a", "no,column\n1,2\n"), ("b", "step,dev/bleu\nx,1\n3,"), ("c", "")):
         folder = write_run(tmp_path / name, config(name))
         (folder / "metrics" / "version_0" / "metrics.csv").write_text(metrics)
-        (folder / "metrics" / "version_x").mkdir()
-        (folder / "metrics" / "version_x" / "metrics.csv").write_text("step,dev/bleu\n1,2\n")
+        for other in ("version_x", "version_0.bak"):
+            (folder / "metrics" / other).mkdir()
+            (folder / "metrics" / other / "metrics.csv").write_text("step,dev/bleu\n1,2\n")
     (tmp_path / "a" / "result.json").write_text('{"config": [1, 2], "status": "done"}')
     runs = {run.row: run for run in read_folder(tmp_path)}
     assert [dict(runs[name].metrics) for name in ("a", "b", "c")] == [{}, {}, {}]

@@ -97,14 +97,18 @@ class Run:
                 return True
         return False
 
+    @property
+    def metric_files(self) -> list[Path]:
+        """One for each start of the run, the newest last; folders of other names, a copy for one, are not the run's."""
+        found = self.folder.glob("metrics/version_*/metrics.csv")
+        own = {int(path.parent.name[8:]): path for path in found if path.parent.name[8:].isdecimal()}
+        return [own[number] for number in sorted(own)]
+
     @cached_property
     def metrics(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Steps and values of every logged metric; where a resumed run repeated steps, the later values count."""
         points: dict[str, dict[int, float]] = {}
-        files = sorted(
-            self.folder.glob("metrics/version_[0-9]*/metrics.csv"), key=lambda path: int(path.parent.name[8:])
-        )
-        for path in files:
+        for path in self.metric_files:
             with suppress(csv.Error), path.open(encoding="utf-8", errors="replace", newline="") as file:
                 for line in csv.DictReader(file):
                     with suppress(KeyError, TypeError, ValueError):  # a line that is being written
