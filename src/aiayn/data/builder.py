@@ -29,6 +29,7 @@ from aiayn.progress import progress
 logger = logging.getLogger(__name__)
 
 SIDES = ("source", "target")
+NEAR = "near_held_out.tsv"  # kept pairs that are nearly in dev or test, a tab between the sides
 CHUNK = 4096  # pairs handed to a thread at a time, about 0.15 s of encoding
 
 Chunk = tuple[list[str], list[str]]  # sources, targets
@@ -61,13 +62,6 @@ class Builder:
         write(self.folder / "tokenizer.model", tokenizer.model)
         kept, removed = _counts(verdicts)
         logger.info("cleaning: %d pairs read, %d kept, removed: %s", len(verdicts), kept, removed)
-        if near:
-            logger.warning(
-                "cleaning: %d of the pairs kept have a side that differs from one of %s in case, punctuation and "
-                "digits only; scores there may flatter",
-                near,
-                " or ".join(held_out),
-            )
         return {
             "pairs_read": len(verdicts),
             "removed": removed,
@@ -109,7 +103,7 @@ class Builder:
     def encode(
         self, tokenizer: Tokenizer, verdicts: np.ndarray, held_out: dict[str, Chunk]
     ) -> tuple[dict[str, int], int]:
-        """Write the training pairs that passed, and enter the rules that count tokens.
+        """Write the training pairs that passed, and those that nearly are in dev or test; enter the rules by tokens.
 
         Returns:
             Tokens by side, and how many of the pairs that are kept nearly are in dev or test, on either side.
@@ -119,9 +113,12 @@ class Builder:
         judged, tokens, near = [], dict.fromkeys(SIDES, 0), 0
         with contextlib.ExitStack() as stack:
             writers = [stack.enter_context(self.writer("train", side, tokenizer)) for side in SIDES]
+            listed = stack.enter_context((self.folder / NEAR).open("w", encoding="utf-8"))
+            stack.callback(to_disk, listed)
             for verdict, alike, *encoded in _in_order(encode, chunks, workers=self.workers):
                 judged.append(verdict)
-                near += alike
+                near += len(alike)
+                listed.writelines(f"{source}\t{target}\n" for source, target in alike)
                 for side, writer, ragged in zip(SIDES, writers, encoded, strict=True):
                     writer.append(ragged)
                     tokens[side] += len(ragged.tokens)
@@ -162,12 +159,13 @@ class Builder:
 
 def _encode(
     tokenizer: Tokenizer, cleaning: Cleaning, known: list[NearDuplicates], chunk: Chunk
-) -> tuple[np.ndarray, int, Ragged, Ragged]:
-    """Encode a chunk: verdicts; of the pairs that no rule removes the near duplicates' number, sources, and targets."""
+) -> tuple[np.ndarray, list[tuple[str, str]], Ragged, Ragged]:
+    """Encode a chunk: verdicts; of the pairs that no rule removes the near duplicates, sources, and targets."""
     encoded = encode_pairs(tokenizer, *chunk)
     verdicts = cleaning.judge_lengths(encoded.source.lengths, encoded.target.lengths)
     keep = verdicts == KEPT
-    near = sum(s in known[0] or t in known[1] for s, t in itertools.compress(zip(*chunk, strict=True), keep.tolist()))
+    pairs = itertools.compress(zip(*chunk, strict=True), keep.tolist())
+    near = [pair for pair in pairs if pair[0] in known[0] or pair[1] in known[1]]
     return verdicts, near, encoded.source.select(keep), encoded.target.select(keep)
 
 

@@ -1,8 +1,9 @@
 """A prepared corpus: clean, train the tokenizer, encode; done once, found again by the hash of its inputs.
 
 On disk a corpus is a folder with `train.source.tokens.npy` (the sentences end to end, without special symbols) and
-`train.source.offsets.npy` (where each begins) for every split and side, dev's and test's text, `tokenizer.model`, and
-`statistics.json`. It appears under its name when it is complete, never before.
+`train.source.offsets.npy` (where each begins) for every split and side, dev's and test's text, `tokenizer.model`,
+`statistics.json`, and `near_held_out.tsv` (training pairs that are nearly in dev or test). It appears under its name
+when it is complete, never before.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from aiayn.data.builder import SIDES, Builder, write
+from aiayn.data.builder import NEAR, SIDES, Builder, write
 from aiayn.data.cleaning import Cleaning
 from aiayn.data.parallel_text import ParallelText
 from aiayn.data.ragged import EncodedPairs, Ragged
@@ -130,6 +131,14 @@ def prepare(
                     )
                     statistics = builder.build(train, sample=tokenizer_sample)
                     write(temporary / "statistics.json", json.dumps(statistics | {"settings": settings}, indent=2))
+                if near := statistics["near_held_out"]:
+                    logger.warning(
+                        "cleaning: %d of the pairs kept have a side that differs from one of %s in case and "
+                        "punctuation only, so scores there may flatter; %s lists them, to take out of the training text",
+                        near,
+                        " or ".join(split for split in text.splits() if split != "train"),
+                        path / NEAR,
+                    )
     logger.info("corpus: %s", path)
     return Corpus.open(path)
 
