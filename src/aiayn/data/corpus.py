@@ -134,7 +134,7 @@ def prepare(
                 if near := statistics["near_held_out"]:
                     logger.warning(
                         "cleaning: %d of the pairs kept have a side that differs from one of %s in case and "
-                        "punctuation only, so scores there may flatter; %s lists them, to take out of the training text",
+                        "punctuation only, so scores there may flatter; %s lists them, to be taken out of the text",
                         near,
                         " or ".join(split for split in text.splits() if split != "train"),
                         path / NEAR,
