@@ -44,18 +44,26 @@ class Builder:
         self.text, self.folder, self.cleaning, self.workers = text, folder, cleaning, workers
         self.seconds: dict[str, float] = {}
 
-    def build(self, train: Callable[[Callable[[], Iterable[str]]], Tokenizer], *, sample: int) -> dict[str, Any]:
+    def build(
+        self,
+        train: Callable[[Callable[[], Iterable[str]]], Tokenizer],
+        *,
+        sample: int,
+        tokenizer: Tokenizer | None = None,
+    ) -> dict[str, Any]:
         """Run all stages; returns the statistics.
 
         Args:
             train: Makes a tokenizer; it calls what it is given for the sentences, once or again.
             sample: How many those are at most.
+            tokenizer: To take instead of a trained one.
         """
         held_out = {split: _whole(self.text, split) for split in self.text.splits() if split != "train"}
         with self.stage("judge"):
-            verdicts = self.judge_text(held_out)
-        with self.stage("tokenizer"):
-            tokenizer = train(partial(self.sample, verdicts == KEPT, pairs=sample // 2))
+            verdicts = self.judge_text(held_out, Normaliser(tokenizer.model if tokenizer else None))
+        if tokenizer is None:
+            with self.stage("tokenizer"):
+                tokenizer = train(partial(self.sample, verdicts == KEPT, pairs=sample // 2))
         with self.stage("encode"):
             self.write_held_out(held_out, tokenizer)
             tokens, near = self.encode(tokenizer, verdicts, held_out)
@@ -73,9 +81,8 @@ class Builder:
             "seconds": self.seconds,
         }
 
-    def judge_text(self, held_out: dict[str, Chunk]) -> np.ndarray:
+    def judge_text(self, held_out: dict[str, Chunk], normalised: Normaliser) -> np.ndarray:
         """Apply the rules that need no tokens; verdicts, `(pairs,)`."""
-        normalised = Normaliser()
         seen_sources, seen_targets = (
             set(normalised([sentence.strip() for sentence in side])) for side in _sides(held_out)
         )

@@ -1,4 +1,4 @@
-"""A prepared corpus: clean, train the tokenizer, encode; done once, found again by the hash of its inputs.
+"""A prepared corpus: clean, train the tokenizer or take a given one, encode; found again by the hash of its inputs.
 
 On disk a corpus is a folder with `train.source.tokens.npy` (the sentences end to end, without special symbols) and
 `train.source.offsets.npy` (where each begins) for every split and side, dev's and test's text, `tokenizer.model`,
@@ -81,6 +81,7 @@ def prepare(
     cleaning: Cleaning,
     workers: int,
     byte_fallback: bool = False,
+    tokenizer: Tokenizer | None = None,
 ) -> Corpus:
     """Find the corpus of this text and these settings, or build it.
 
@@ -96,6 +97,7 @@ def prepare(
         cleaning: Rules for the training pairs.
         workers: Threads that encode; 0 encodes in the calling one.
         byte_fallback: Whether characters without an id of their own are spelled in bytes.
+        tokenizer: To take instead of a trained one; the four settings of the training then do not count.
     """
     fingerprint = text.fingerprint()  # a file that is named and not there is said first
     for split in ("train", "dev"):
@@ -112,7 +114,9 @@ def prepare(
         "tokenizer_sample": tokenizer_sample,
         "cleaning": asdict(cleaning),
     }
-    if byte_fallback:  # not named where it is off, as in corpora that are older than it
+    if tokenizer is not None:
+        settings = {"text": fingerprint, "tokenizer": tokenizer.hash, "cleaning": asdict(cleaning)}
+    elif byte_fallback:  # not named where it is off, as in corpora that are older than it
         settings["byte_fallback"] = True
     key = hashlib.sha256(json.dumps({"format": FORMAT, **settings}, sort_keys=True).encode()).hexdigest()[:16]
     path = folder.absolute() / key
@@ -129,7 +133,7 @@ def prepare(
                         character_coverage=character_coverage,
                         byte_fallback=byte_fallback,
                     )
-                    statistics = builder.build(train, sample=tokenizer_sample)
+                    statistics = builder.build(train, sample=tokenizer_sample, tokenizer=tokenizer)
                     write(temporary / "statistics.json", json.dumps(statistics | {"settings": settings}, indent=2))
                 if near := statistics["near_held_out"]:
                     logger.warning(
