@@ -38,7 +38,6 @@ NEEDED = {
     "task=heads": ["run=x"],
     "task=clean": ["run=x"],
     "task=export": ["checkpoint=x", "output=y"],
-    "task=clean": ["run=x"],
     "task=average": ["checkpoints=[x]", "output=y"],
     "task=score": ["hypotheses=x", "references=y"],
     "data=text": ["data.train={source: a, target: b}", "data.dev={source: a, target: b}"],
