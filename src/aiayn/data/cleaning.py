@@ -19,6 +19,7 @@ import sys
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -114,8 +115,6 @@ class NearDuplicates:
     """
 
     def __init__(self, sentences: Iterable[str]) -> None:
-        characters = map(chr, range(sys.maxunicode))
-        self._dropped = {ord(c): None for c in characters if unicodedata.category(c)[0] in "PZ" or c.isspace()}
         self._bare = {bare for sentence in sentences if (bare := self._bared(sentence))}
         # Where all that is left is equal, that of ASCII is, and this is found in a quarter of the time.
         self._ascii = {_ascii(bare) for bare in self._bare}
@@ -123,8 +122,16 @@ class NearDuplicates:
     def __contains__(self, sentence: str) -> bool:
         return _ascii(sentence) in self._ascii and self._bared(sentence) in self._bare
 
-    def _bared(self, sentence: str) -> str:
-        return sentence.lower().translate(self._dropped)
+    @staticmethod
+    def _bared(sentence: str) -> str:
+        return sentence.lower().translate(_dropped())
+
+
+@cache
+def _dropped() -> dict[int, None]:
+    """Punctuation and white space, as `str.translate` takes it."""
+    characters = map(chr, range(sys.maxunicode))
+    return {ord(c): None for c in characters if unicodedata.category(c)[0] in "PZ" or c.isspace()}
 
 
 def _ascii(sentence: str) -> bytes:
