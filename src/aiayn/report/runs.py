@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from aiayn.identity import changed
 from aiayn.stored_config import checked
@@ -178,11 +179,16 @@ def last_line(file: Path) -> str | None:
 
 
 def read_rows(rows: Iterable[Any]) -> list[Run]:
-    """The runs of a sweep's composed configs, in their order; `run_dir` is each one's folder."""
+    """The runs of a sweep's composed configs, in their order; `run_dir` is each one's folder.
+
+    A config that cannot be resolved is that of a row that fails, and its folder says why.
+    """
     runs = []
     for cfg in rows:
-        config: Any = OmegaConf.to_container(cfg, resolve=True)
-        folder = Path(config["run_dir"])
+        config: Any = {}
+        with suppress(OmegaConfBaseException):
+            config = OmegaConf.to_container(cfg, resolve=True)
+        folder = Path(cfg.run_dir)
         runs.append(Run.read(folder, row=folder.name, config=config))
     return runs
 
