@@ -104,6 +104,11 @@ def test_a_run_may_get_another_end_and_is_then_another_row(tmp_path: Path) -> No
     assert row(["training.max_steps=9999"]) != row([])
 
 
+@pytest.mark.parametrize("task", ["plan", "status", "report", "dashboard"])
+def test_a_task_that_looks_at_a_sweep_plans_the_very_runs_of_it(task: str) -> None:
+    assert differing(config(f"task={task}"), config()) == []
+
+
 def test_clipped_averaged_and_plain_runs_are_three_rows() -> None:
     made = [config(), config("callbacks=ema", "seed=2"), config("+trainer.gradient_clip_val=0.01", "seed=3")]
     rows = rows_of([Run(Path(), name, found) for name, found in zip("abc", made, strict=True)])

@@ -65,7 +65,7 @@ def identity(config: Mapping[str, Any], *, but: Collection[str] = ()) -> dict[st
 
     What is off is left out: a config that is older than a switch says the same.
     """
-    evaluation = "checkpoint" in config
+    evaluation = config.get("checkpoint") is not None  # a report has the key too, for sweeps of evaluations
     return {
         key: value
         for key, value in leaves(config)
