@@ -114,7 +114,7 @@ def differing(mine: Mapping[str, str], theirs: Mapping[str, str]) -> Iterator[tu
 
 def flat(value: Any, key: str = "") -> dict[str, str]:
     """The leaves of nested mappings by dotted key, as text."""
-    if isinstance(value, Mapping) and value:
+    if isinstance(value, Mapping) and (value or not key):
         return {leaf: text for name, item in value.items() for leaf, text in flat(item, f"{key}.{name}").items()}
     shown = f"{value:.6g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
     return {key.removeprefix("."): shown}
