@@ -36,6 +36,7 @@ NEEDED = {
     "task=diff": ["a=x", "b=y"],
     "task=attention": ["checkpoint=x", "sentence=y"],
     "task=heads": ["run=x"],
+    "task=clean": ["run=x"],
     "task=export": ["checkpoint=x", "output=y"],
     "task=average": ["checkpoints=[x]", "output=y"],
     "task=score": ["hypotheses=x", "references=y"],
