@@ -106,6 +106,11 @@ def test_a_run_may_get_another_end_and_is_then_another_row(tmp_path: Path) -> No
     assert row(["training.max_steps=9999"]) != row([])
 
 
+@pytest.mark.parametrize("task", ["plan", "status", "report", "dashboard"])
+def test_a_task_that_looks_at_a_sweep_plans_the_very_runs_of_it(task: str) -> None:
+    assert differing(config(f"task={task}"), config()) == []
+
+
 def test_clipped_averaged_and_plain_runs_are_three_rows() -> None:
     made = [config(), config("callbacks=ema", "seed=2"), config("+trainer.gradient_clip_val=0.01", "seed=3")]
     rows = rows_of([Run(Path(), name, found) for name, found in zip("abc", made, strict=True)])
@@ -216,6 +221,17 @@ def test_another_checkpoint_under_the_name_shows(tmp_path: Path) -> None:
     assert changed(result, own=False) == []
     (tmp_path / "run" / "checkpoints" / "averaged.ckpt").write_text("longer training")
     assert changed(result, own=False) == ["checkpoint"]
+
+
+def test_a_path_with_a_comma_in_it_is_one_path(tmp_path: Path) -> None:
+    row_of_a_sweep, other = tmp_path / "model.heads=2,seed=3" / "last.ckpt", tmp_path / "seed=3,5.ckpt"
+    row_of_a_sweep.parent.mkdir()
+    for file in (row_of_a_sweep, other):
+        file.write_text("weights")
+    configs = [{"checkpoint": f"{row_of_a_sweep},{other}"}, {"training": {"initialize": str(row_of_a_sweep)}}]
+    results = [{"config": config, "made_of": made_of(config, own=False)} for config in configs]
+    row_of_a_sweep.write_text("longer training")
+    assert [changed(result, own=False) for result in results] == [["checkpoint"], ["initialize"]]
 
 
 @pytest.mark.parametrize(("group", "key"), [("training", "initialize"), ("data", "tokenizer")])

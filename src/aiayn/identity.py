@@ -6,7 +6,8 @@ saying where and how. Resuming a run, being done, rows of sweeps, their folders 
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.machinery import PathFinder
 from itertools import accumulate
@@ -58,7 +59,7 @@ def identity(config: Mapping[str, Any], *, but: Collection[str] = ()) -> dict[st
 
     What is off is left out: a config that is older than a switch says the same.
     """
-    evaluation = "checkpoint" in config
+    evaluation = config.get("checkpoint") is not None  # a report has the key too, for sweeps of evaluations
     return {
         key: value
         for key, value in leaves(config)
@@ -186,9 +187,10 @@ def _text_hash(corpus: Any, *, own: bool) -> str | None:
 
 
 def _checkpoint_hash(names: Any) -> dict[str, str]:
-    """Of the checkpoint files that an evaluation names, with commas, or as a list."""
-    listed: Iterable[Any] = names.split(",") if isinstance(names, str) else names if isinstance(names, list) else []
-    paths = [Path(str(name)) for name in listed]
+    """Of the checkpoint files that an evaluation names, from the root, with commas, or as a list."""
+    # A path may have commas itself, as the folder of a sweep's row has; the next one begins with a slash.
+    listed: Any = re.split(",(?=/)", names) if isinstance(names, str) else names
+    paths = [Path(str(name)) for name in listed] if isinstance(listed, list) else []
     files = [path / "checkpoints" / "averaged.ckpt" if path.is_dir() else path for path in paths]
     with suppress(OSError):
         return {"checkpoint": _hash(",".join(map(digest, files)))} if files else {}

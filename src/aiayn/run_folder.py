@@ -139,6 +139,7 @@ class RunFolder:
         """Remove what a run has left here; other files stay. The record goes last, and other ranks wait for that."""
         file = self.path / "result.json"
         if first_rank:
+            self.write(status="running")  # one that is killed in between is done no more
             kept = step_checkpoints(self.checkpoints).values()
             checkpoints = [*kept, self.checkpoints / "best.ckpt", self.checkpoints / "averaged.ckpt"]
             for path in (*checkpoints, *(self.path / name for name in RESULTS), file):
@@ -148,7 +149,7 @@ class RunFolder:
                     path.unlink(missing_ok=True)
         else:
             with suppress(OSError, ValueError):  # gone, or being written by the first rank
-                while json.loads(file.read_text()) == self.result:
+                while json.loads(file.read_text()).get("made_of") == self.result.get("made_of"):
                     time.sleep(0.1)
         self.result, self.changed = {}, []
 

@@ -144,6 +144,13 @@ def test_a_run_that_is_extended_ends_as_one_that_went_straight(whole: Path, tmp_
     assert same(tmp_path, whole)
 
 
+def test_a_damaged_older_checkpoint_is_named_with_what_helps(whole: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(whole, tmp_path / "run")
+    (folder / "step_0000036.ckpt").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match=r"step_0000036\.ckpt .*Delete it, and the same command goes on"):
+        run(folder, max_steps=44)
+
+
 def killer(hook: str, step: int) -> Callback:
     def kill(self: Callback, trainer: Trainer, *_: Any) -> None:
         if trainer.global_step >= step:
