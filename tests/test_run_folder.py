@@ -207,6 +207,13 @@ def test_a_run_that_begins_anew_removes_its_results_and_nothing_else(tmp_path: P
     assert folder.result == {}
 
 
+def test_what_another_process_wrote_while_the_lock_was_waited_for_counts(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, config())
+    begun(tmp_path, status="done", steps=config()["training"]["max_steps"])
+    folder.lock()
+    assert folder.done
+
+
 def test_a_done_run_whose_results_were_half_removed_is_done_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
