@@ -40,7 +40,12 @@ ANOTHER = [
     *("+trainer.gradient_clip_val=0.01", "trainer.precision=bf16-mixed", "+trainer.limit_train_batches=7"),
     *("callbacks=ema", "+callbacks.mine={_target_: mine.Callback}", "+my.key=3", "name=other"),
     *("model.d_ff=64", "model/position=learned", "model.dropout=0", "data.vocab_size=300", "data.corpus.pairs=70"),
-    *("data.byte_fallback=true", "data.cleaning.max_ratio=null", "training.label_smoothing=0"),
+    *(
+        "data.byte_fallback=true",
+        "data.tokenizer=/a.model",
+        "data.cleaning.max_ratio=null",
+        "training.label_smoothing=0",
+    ),
     *("training.warmup_steps=7", "training.keep_checkpoints=2", "training.validate_steps=77"),
     *("inference.beam=1", "inference=greedy", "+metrics.bleu.own=3"),
 ]
@@ -209,6 +214,16 @@ def test_another_checkpoint_under_the_name_shows(tmp_path: Path) -> None:
     assert changed(result, own=False) == []
     (tmp_path / "run" / "checkpoints" / "averaged.ckpt").write_text("longer training")
     assert changed(result, own=False) == ["checkpoint"]
+
+
+@pytest.mark.parametrize(("group", "key"), [("training", "initialize"), ("data", "tokenizer")])
+def test_another_run_under_the_name_that_it_begins_with_shows(group: str, key: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.model"
+    path.write_text("pieces")
+    result = {"config": (made := {group: {key: str(path)}}), "made_of": made_of(made, own=False)}
+    assert changed(result, own=False) == []
+    path.write_text("others")
+    assert changed(result, own=False) == [key]
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def row(overrides: Sequence[str]) -> str:
 
 
 def made_of(config: Mapping[str, Any], *, own: bool) -> dict[str, str]:
-    """Hashes of what a run's figures are made of, by name: its text, an evaluation's checkpoint, and code.
+    """Hashes of what a run's figures are made of, by name: its text, checkpoints and tokenizer that it is given, code.
 
     Code is that of our stages, by package, and of each other module that the experiment names. Nothing is imported for
     it. What cannot be read has no hash.
@@ -136,11 +136,12 @@ def made_of(config: Mapping[str, Any], *, own: bool) -> dict[str, str]:
         if found and found[0].rpartition(".")[0] not in code:
             code[found[0]] = digest(found[1])[:16]
     text = _text_hash((config.get("data") or {}).get("corpus"), own=own)
-    first = _checkpoint_hash((config.get("training") or {}).get("initialize"))
+    others = {"initialize": (config.get("training") or {}).get("initialize")}
+    others["tokenizer"] = (config.get("data") or {}).get("tokenizer")
     return {
         **({"text": text} if text else {}),
         **_checkpoint_hash(config.get("checkpoint")),
-        **({"initialize": first["checkpoint"]} if first else {}),
+        **{name: value for name, other in others.items() for value in _checkpoint_hash(other).values()},
         **code,
     }
 

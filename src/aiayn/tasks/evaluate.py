@@ -204,7 +204,7 @@ def evaluate(cfg: DictConfig) -> None:
     )
     folder = Path(cfg.run_dir)
     result.write(folder / "translations" / f"{name}.{data.split}")
-    of_this: Any = OmegaConf.to_container(OmegaConf.create({"data": data, "inference": inference}), resolve=True)
+    of_this = {"data": OmegaConf.to_container(data, resolve=True), "inference": inference}
     config = {**loaded.config, **of_this, "checkpoint": absolute(cfg.checkpoint), "name": cfg.name}
     content = {
         "status": "done",
