@@ -13,7 +13,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn import files
-from aiayn.identity import changed, differing, identity, made_of, module_of, row, settings
+from aiayn.identity import changed, differing, identity, is_own_corpus, made_of, module_of, row, settings
 from aiayn.report.rows import rows_of
 from aiayn.report.runs import Run
 from aiayn.report.sweep import Progress, show
@@ -32,6 +32,7 @@ WHERE_OR_HOW = [
         "launcher.parallel=3",
     ),
     *("callbacks.quality.samples=3", "callbacks.speed.log_steps=3", "training.log_steps=7"),
+    "callbacks.best.weights_only=false",
     *("data.tokens_per_device=300", "data.loader_workers=2", "data.prepare_workers=2", "data.path=/elsewhere"),
     *("inference.tokens_per_batch=99", "data.split=dev"),
     *("outputs=/elsewhere", "corpora=/elsewhere", "run_dir=/elsewhere", "force=true"),
@@ -48,6 +49,7 @@ ANOTHER = [
     ),
     *("training.warmup_steps=7", "training.keep_checkpoints=2", "training.validate_steps=77"),
     *("inference.beam=1", "inference=greedy", "+metrics.bleu.own=3"),
+    *("callbacks.best.monitor=dev/chrf", "callbacks.best.mode=min"),
 ]
 
 
@@ -235,6 +237,7 @@ def test_another_run_under_the_name_that_it_begins_with_shows(group: str, key: s
         {"_target_": "aiayn.data.parallel_text.TextFiles", "train": {"source": "${oc.env:HOME}", "target": "x"}},
         {"_target_": "aiayn.data.parallel_text.TextFiles", "train": {"source": 3, "target": [None]}},
         {"_target_": 5},
+        {"_target_": ["aiayn.data.numbers.Numbers"]},
         "text",
         None,
     ],
@@ -245,6 +248,15 @@ def test_a_config_from_a_folder_runs_no_code_of_its_own(corpus: Any, tmp_path: P
     corpus = json.loads(json.dumps(corpus).replace("PLACE", str(place)))
     assert "text" not in made_of({"data": {"corpus": corpus}}, own=False)
     assert place.exists()
+
+
+def test_a_corpus_of_conf_is_one_that_a_finished_run_may_name() -> None:
+    files = [yaml.safe_load(path.read_text()) for path in (ROOT / "conf" / "data").glob("*.yaml")]
+    found = {file["corpus"]["_target_"] for file in files if "_target_" in file.get("corpus", {})}
+    assert len(found) == 4
+    for target in found:
+        assert is_own_corpus({"_target_": target})
+        assert not is_own_corpus({"_target_": target, "train": {"_target_": "os.rmdir"}})
 
 
 @pytest.mark.parametrize("result", [{}, {"made_of": None, "config": {}}, {"made_of": {"text": "1"}, "config": 3}])

@@ -194,6 +194,8 @@ def test_a_run_that_begins_anew_removes_its_results_and_nothing_else(tmp_path: P
     (tmp_path / "notes.txt").touch()
     waiting = threading.Thread(target=other_rank.begin_anew, kwargs={"first_rank": False})
     waiting.start()
+    waiting.join(0.2)
+    assert waiting.is_alive()
     folder.begin_anew(first_rank=True)
     waiting.join(30)
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()) == [

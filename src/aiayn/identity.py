@@ -31,23 +31,17 @@ WHERE_AND_HOW = {
     *("data.tokens_per_device", "data.prepare_workers", "data.loader_workers"),
     *("training.log_steps", "inference.tokens_per_batch"),
 }
-EXCEPT = {"metrics.bleu"}  # which makes an experiment, although what is above it does not: it decides what is best
+# Which make an experiment, although what is above them does not: they decide what is best.
+EXCEPT = {"metrics.bleu", "callbacks.best.monitor", "callbacks.best.mode"}
 # When a run ends. That makes another experiment, but a run that goes on may get another end.
 ENDS = {"training.max_steps", "training.max_epochs", "trainer.max_time", "callbacks.early_stopping"}
 
 PACKAGE = Path(__file__).parent
-STAGES = (
-    "data",
-    "model",
-    "training",
-    "inference",
-    "evaluation",
-    "callbacks",
-)  # of ours; every figure goes through them
-CORPORA = {  # those that a config found on disk may name: a stranger may have written it
+STAGES = ("data", "model", "training", "inference", "evaluation", "callbacks")  # of ours; figures go through them
+CORPORA = (  # those that a config found on disk may name: a stranger may have written it
     *(f"aiayn.data.parallel_text.{name}" for name in ("TextFiles", "HubText", "multi30k")),
     "aiayn.data.numbers.Numbers",
-}
+)
 
 
 def leaves(config: Mapping[str, Any], key: str = "") -> Iterator[tuple[str, Any]]:
@@ -174,12 +168,17 @@ def module_of(target: str) -> tuple[str, Path] | None:
     return found
 
 
+def is_own_corpus(corpus: Any) -> bool:
+    """Whether a config found on disk describes one of `CORPORA`, and names nothing else that would be called."""
+    if not isinstance(corpus, Mapping) or corpus.get("_target_") not in CORPORA:
+        return False
+    described = json.dumps(corpus, default=str)
+    return described.count("_target_") == 1 and "${" not in described
+
+
 def _text_hash(corpus: Any, *, own: bool) -> str | None:
     """Of the fingerprint of the corpus that a config describes."""
-    described = json.dumps(corpus, default=str)
-    if not isinstance(corpus, Mapping) or not (
-        own or (corpus.get("_target_") in CORPORA and described.count("_target_") == 1 and "${" not in described)
-    ):
+    if not isinstance(corpus, Mapping) or not (own or is_own_corpus(corpus)):
         return None
     with suppress(ValueError, TypeError, AttributeError, OSError, HydraException):  # no such files here, for one
         return _hash(json.dumps(instantiate(corpus, _convert_="all").fingerprint(), sort_keys=True, default=str))

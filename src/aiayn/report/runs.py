@@ -65,7 +65,7 @@ class Run:
         if status != "done":
             return "failed" if status == "failed" else "stopped"
         planned, evaluated = self.config.get("checkpoint"), (self.result.get("config") or {}).get("checkpoint")
-        same = not planned or absolute(planned) == absolute(evaluated)
+        same = not planned or checkpoint_paths(planned) == checkpoint_paths(evaluated)
         return "done" if same else "of another checkpoint"
 
     @cached_property
@@ -183,7 +183,7 @@ def read_rows(rows: Iterable[Any]) -> list[Run]:
     return runs
 
 
-def absolute(checkpoint: Any) -> str:
+def checkpoint_paths(checkpoint: Any) -> str:
     """What `checkpoint=` names, as an evaluation records it: an absolute path; of an ensemble all, with commas."""
     paths = checkpoint if isinstance(checkpoint, Sequence) and not isinstance(checkpoint, str) else [checkpoint]
     return ",".join(str(Path(str(path)).absolute()) for path in paths)
