@@ -76,16 +76,14 @@ def test_the_average_is_of_the_weights_as_they_were_trained(tokenizer: Tokenizer
     [
         ({"extra": "${oc.create:{_target_:os.mkdir,path:made}}"}, "interpolation"),
         ({"layers": None}, r"model\.layers must be of the type int, got None"),
-        ({"layers": 10**7}, r"do not fit its config: model\.layers=10000000"),
-        ({"attention": None}, "describes no model of ours"),
+        ({"layers": 10**7}, r"model\.layers must be at least 1 and below 1001, got 10000000"),
+        ({"layers": 1000}, r"do not fit its config: model\.layers=1000"),
+        ({"attention": None}, r"model\.attention must be of the type dict.*, got None"),
         ({"norm": {"_target_": "aiayn.model.norm.PostNorm"}}, "describes no model of ours"),
         ({"norm": {"_target_": "aiayn.model.encoder.Encoder", "layers": 10**7}}, "only modules of aiayn.model"),
-        ({"d_model": 10**6}, "weights do not fit its config"),
-        ({"d_model": 10**18}, "describes no model of ours"),
-        (
-            {"position": {**MODEL["position"], "max_length": 10**9}},
-            r"max_length must be from 1 to 11,184,810 .* got 10",
-        ),
+        ({"d_model": 10**5}, "weights do not fit its config"),
+        ({"d_model": 10**18}, r"model\.d_model must be at least 1 and below 131072, got 10"),
+        ({"position": {**MODEL["position"], "max_length": 10**9}}, r"max_length must be .* below 131072, got 10"),
         ({"d_model": 8}, "weights do not fit its config"),
     ],
 )
