@@ -1,10 +1,14 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.inference import averaging, checkpoint
+from aiayn.inference.checkpoint import Checkpoint
 
 MODEL = {
     "layers": 2,
@@ -48,6 +52,27 @@ def test_a_checkpoint_gives_back_model_tokenizer_and_config(tokenizer: Tokenizer
     assert [path.name for path in tmp_path.iterdir()] == ["a.ckpt"]  # no temporary file is left
 
 
+@pytest.mark.parametrize("position", ["SinusoidalPosition", "LearnedPosition"])
+def test_comparing_the_sizes_of_weights_computes_none(tokenizer: Tokenizer, tmp_path: Path, position: str) -> None:
+    """Without memory to draw into, torch's `normal_` and `arange` load its compiler: two seconds of every command."""
+    called = []
+
+    class Calls(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            called.extend((function.overloadpacket.__name__, arg.device.type) for arg in args if isinstance(arg, Tensor))
+            return function(*args, **(kwargs or {}))
+
+    part = {"_target_": f"aiayn.model.position.{position}", "d_model": 6, "max_length": 13}
+    model = {**MODEL, "position": {**MODEL["position"], **part}}
+    torch.manual_seed(1)
+    built = checkpoint.build_model(model, vocab_size=tokenizer.vocab_size)
+    loaded = Checkpoint(built.state_dict(), {"model": model}, tokenizer, 1)
+    with Calls():
+        loaded.model()
+    assert ("normal_", "cpu") in called
+    assert not {("normal_", "meta"), ("sin", "meta")} & set(called)
+
+
 def test_the_average_is_the_mean_in_float64(tokenizer: Tokenizer, tmp_path: Path) -> None:
     paths = [tmp_path / f"{step}.ckpt" for step in (3, 5, 7)]
     saved = [content(tokenizer, seed=index, step=int(path.stem)) for index, path in enumerate(paths)]
@@ -76,7 +101,8 @@ def test_the_average_is_of_the_weights_as_they_were_trained(tokenizer: Tokenizer
     [
         ({"extra": "${oc.create:{_target_:os.mkdir,path:made}}"}, "interpolation"),
         ({"layers": None}, r"model\.layers must be of the type int, got None"),
-        ({"layers": 10**7}, r"do not fit its config: model\.layers=10000000"),
+        ({"layers": 10**7}, r"model\.layers must be at least 1 and below 1001, got 10000000"),
+        ({"layers": 1000}, r"do not fit its config: model\.layers=1000"),
         ({"attention": None}, "describes no model of ours"),
         ({"norm": {"_target_": "aiayn.model.norm.PostNorm"}}, "describes no model of ours"),
         ({"norm": {"_target_": "aiayn.model.encoder.Encoder", "layers": 10**7}}, "only modules of aiayn.model"),
