@@ -1,13 +1,12 @@
 """task=clean: free the space that the checkpoints of a finished run take."""
 
-import re
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn.files import remove_leftovers
 from aiayn.report.runs import Run
-from aiayn.run_folder import RunFolder
+from aiayn.run_folder import RunFolder, step_checkpoints
 from aiayn.schema import path_of
 
 KEPT = ("averaged", "best", "last")
@@ -29,18 +28,13 @@ def clean(cfg: DictConfig) -> None:
         raise ValueError(f"run={path} must be the folder of a finished run, but is {run.state}; finish it first.")
     folder = RunFolder(path, run.config)
     folder.lock()
-    own = (file for file in folder.checkpoints.glob("step_*.ckpt") if re.fullmatch("step_[0-9]+", file.stem))
-    steps = {int(file.stem[5:]): file for file in own}  # files of other names are somebody else's
+    steps = list(step_checkpoints(folder.checkpoints).values())
     files = {name: folder.checkpoints / f"{name}.ckpt" for name in ("averaged", "best")}
-    files["last"] = steps[max(steps)] if steps else folder.checkpoints / "step_*.ckpt"
+    files["last"] = steps[-1] if steps else folder.checkpoints / "step_*.ckpt"
     if missing := [name for name in keep if not files[name].is_file()]:
         raise ValueError(f"keep={missing[0]}: run={path} has no {files[missing[0]].name}; keep another one.")
     kept = {files[name] for name in keep}
-    surplus = [
-        file
-        for file in (*(steps[step] for step in sorted(steps)), files["best"], files["averaged"])
-        if file not in kept
-    ]
+    surplus = [file for file in (*steps, files["best"], files["averaged"]) if file not in kept]
     sizes = {file: file.stat().st_size for file in surplus if file.is_file()}
     for file, size in sizes.items():
         print(f"{size / 1e6:>12,.1f} MB  {file.relative_to(path)}")
