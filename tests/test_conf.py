@@ -36,6 +36,7 @@ NEEDED = {
     "task=diff": ["a=x", "b=y"],
     "task=attention": ["checkpoint=x", "sentence=y"],
     "task=heads": ["run=x"],
+    "task=clean": ["run=x"],
     "task=export": ["checkpoint=x", "output=y"],
     "task=average": ["checkpoints=[x]", "output=y"],
     "task=score": ["hypotheses=x", "references=y"],
@@ -149,31 +150,12 @@ def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
     ("arguments", "words"),
     [
         (["model.head=8"], ["model.head", "heads"]),
-        (["model.heads=eight"], ["model.heads", "eight"]),
-        (["inference.beam=four"], ["inference.beam", "four"]),
-        (["inference.beam=0"], ["inference.beam", "at least 1", "0"]),
-        (["training.warmup_steps=0"], ["training.warmup_steps", "at least 1", "0"]),
-        (["model.dropout=1"], ["model.dropout", "below 1"]),
-        (["model.heads=3"], ["heads=3", "d_model=128", "divide"]),
-        (["model=hug"], ["model=hug", "base", "big"]),
-        (["modle=big"], ["modle", "model"]),
-        (["metrics=[bleu,chfr]"], ["metrics=chfr", "chrf"]),
-        (["metrics=[chrf,ter]"], ["metrics", "bleu", "chrf, ter"]),
-        (["metrics=[]"], ["metrics", "bleu", "none"]),
-        (["training.max_step=3"], ["training.max_step", "max_steps"]),
-        (["task=evaluate"], ["checkpoint"]),
         (["data=text"], ["data.train.source"]),
-        (["data=text", "data.train.source=/nowhere.en", "data.train.target=/nowhere.de"], ["/nowhere.en"]),
-        (["task=translate", "checkpoint=/nowhere.ckpt"], ["/nowhere.ckpt"]),
         (["task=translate", "checkpoint=/a=b.ckpt"], ["checkpoint=/a=b.ckpt", "quote"]),
-        (["task=evaluate", "checkpoint=/"], ["folder"]),
-        (["task=heads"], ["run"]),
-        (["run_dir="], ["run_dir", "empty"]),
-        (["experiment=table3_base", "scale.steps=0"], ["scale.steps", "at least 1", "0"]),
-        (["experiment=table3_base", "scale.depth=4"], ["scale.depth=4", "divide 6"]),
     ],
 )
 def test_a_mistake_is_one_clear_line(arguments: list[str], words: list[str], tmp_path: Path) -> None:
+    # In a process of its own, as a user sees it; bad_inputs.yaml has the others.
     done = run(*arguments, f"outputs={tmp_path}", cwd=tmp_path)
     assert done.returncode == 1
     lines = done.stderr.splitlines()

@@ -69,6 +69,14 @@ def test_a_run_that_is_refused_leaves_no_folder(in_process: CommandLine, tmp_pat
     assert (tmp_path / "run" / "mine.txt").exists()
 
 
+def test_a_task_that_is_no_run_makes_no_folder_while_it_is_composed(
+    in_process: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AIAYN_OUTPUTS", str(tmp_path))
+    assert in_process("task=plan").returncode == 0
+    assert not list(tmp_path.iterdir())
+
+
 def test_escape_sequences_of_a_name_do_not_reach_the_terminal(in_process: CommandLine) -> None:
     assert "\\x1b[31mred" in in_process("model='\x1b[31mred'").stderr
 

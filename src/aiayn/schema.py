@@ -140,13 +140,8 @@ class PaperConfig:
     counted_flops: float | None = None  # of the same training, as ours are counted: of its matrix products
 
 
-SCHEMAS = {
-    "model": ModelConfig,
-    "data": DataConfig,
-    "training": TrainingConfig,
-    "inference": InferenceConfig,
-    "paper": PaperConfig,
-}
+SCHEMAS = {"model": ModelConfig, "data": DataConfig, "training": TrainingConfig, "inference": InferenceConfig}
+SCHEMAS["paper"] = PaperConfig
 
 
 def heads_divide(d_model: int, heads: int) -> int:
@@ -239,11 +234,7 @@ def check(config: dict[str, Any]) -> None:
 
 
 def check_ranges(config: Mapping[str, Any]) -> None:
-    """Refuse numbers that are out of range, in the groups that are given; NaN is in no range.
-
-    Raises:
-        ValueError: with the key, the value and the range.
-    """
+    """Refuse with a ValueError numbers that are out of range, in the groups that are given; NaN is in no range."""
     for key, (least, too_much) in RANGES.items():
         value = within(config, key)
         if value is not None and not (type(value) in (int, float) and least <= value < too_much):
@@ -253,11 +244,7 @@ def check_ranges(config: Mapping[str, Any]) -> None:
 
 
 def check_built(config: Mapping[str, Any]) -> None:
-    """Refuse what cannot be built, in the groups that are given: it must name its class or function.
-
-    Raises:
-        ValueError: with the key and the value.
-    """
+    """Refuse with a ValueError what cannot be built, in the groups that are given: it must name its class."""
     for group in GROUPS:
         if not isinstance(items := config.get(group, {}), Mapping):
             raise ValueError(f"{group} must be a list of files of conf/{group}, got {group}={items}.")
@@ -380,8 +367,13 @@ def _from_root(value: Any) -> Any:
 
 
 @cache
-def run_folder(path: str | None, now: str) -> str:
-    """The folder of a single run. One that is named by the time is made here, so that it is this process's alone."""
+def run_folder(path: str | None, now: str, subdir: str | None) -> str:
+    """The folder of a single run. One that is named by the time is made here, so that it is this process's alone.
+
+    A task that is no run, where Hydra keeps no copy of the config in a `subdir`, has none.
+    """
+    if subdir is None:
+        return "."
     place = absolute(str(path or "."))
     if place.name == now:
         with suppress(OSError):  # Hydra makes it too, and says why it cannot

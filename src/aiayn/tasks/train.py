@@ -110,18 +110,11 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: boo
         step.tokens_per_batch, data["tokens_per_device"], world_size=trainer.world_size, longest=pairs.longest
     )
     trainer.val_check_interval = training["validate_steps"] * trainer.accumulate_grad_batches
-    topology = {
-        "world_size": trainer.world_size,
-        "accumulation": trainer.accumulate_grad_batches,
-        "precision": trainer.precision,
-    }
+    topology: dict[str, Any] = {"world_size": trainer.world_size, "precision": trainer.precision}
+    topology["accumulation"] = trainer.accumulate_grad_batches
     resume = folder.latest
-    if resume:
-        saved = read_newest(resume)  # a damaged file is refused before anything is built
-        folder.check_resumable(saved["config"], saved["global_step"], topology)
-        folder.check_corpus(saved, tokenizer_hash=corpus.tokenizer.hash, corpus=corpus.path.name)
-        if folder.stays_stopped(saved.get("stopped"), saved["config"]):
-            trainer.limit_train_batches = 0  # it was killed behind its end: what it has learned is loaded, no more
+    if resume:  # what does not fit is refused before anything is built
+        prepare_resume(resume, trainer, corpus, folder, topology=topology)
     if trainer.is_global_zero:
         kind = trainer.strategy.root_device
         folder.start(
@@ -182,6 +175,21 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: boo
         signal.signal(signal.SIGTERM, ends)
     if trainer.is_global_zero:
         folder.write(**training_cost(trainer, corpus, config), **ending(folder), parameters=parameters)
+
+
+def prepare_resume(
+    path: Path, trainer: Trainer, corpus: Corpus, folder: RunFolder, *, topology: dict[str, Any]
+) -> None:
+    """See that the run can go on from its newest checkpoint; one that was stopped there only loads it.
+
+    Raises:
+        ValueError: if it cannot be read, or is of another experiment, corpus or topology.
+    """
+    saved = read_newest(path)
+    folder.check_resumable(saved["config"], saved["global_step"], topology)
+    folder.check_corpus(saved, tokenizer_hash=corpus.tokenizer.hash, corpus=corpus.path.name)
+    if folder.stays_stopped(saved.get("stopped"), saved["config"]):
+        trainer.limit_train_batches = 0
 
 
 def read_newest(path: Path) -> dict[str, Any]:
