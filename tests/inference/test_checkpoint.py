@@ -59,7 +59,8 @@ def test_comparing_the_sizes_of_weights_computes_none(tokenizer: Tokenizer, tmp_
 
     class Calls(TorchDispatchMode):
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            called.extend((function.overloadpacket.__name__, arg.device.type) for arg in args if isinstance(arg, Tensor))
+            devices = [argument.device.type for argument in args if isinstance(argument, Tensor)]
+            called.extend((function.overloadpacket.__name__, device) for device in devices)
             return function(*args, **(kwargs or {}))
 
     part = {"_target_": f"aiayn.model.position.{position}", "d_model": 6, "max_length": 13}
