@@ -51,7 +51,7 @@ def unwrapped(error: BaseException) -> tuple[BaseException, str | None]:
 def explain(error: BaseException) -> str:
     """One line for an error, with the key where it is known, and a suggestion for a mistyped name."""
     if isinstance(error, OverrideParseException):
-        return f"{error.override!r} cannot be read as key=value; quote a value with = , or a space: \"key='value'\"."
+        return f"{error.override!r} cannot be read as key=value; quote a value with = , ~ or a space: \"key='value'\"."
     error, key = unwrapped(error)
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")

@@ -167,8 +167,8 @@ print("loaded", sorted({SLOW_TO_IMPORT} & set(sys.modules)))
 
 
 @pytest.mark.parametrize("folder", sorted({path.parent for path in MODULES}), ids=relative)
-def test_a_folder_has_at_most_ten_files(folder):
-    assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= 10
+def test_a_folder_has_at_most_fourteen_files(folder):
+    assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= 14
 
 
 def test_the_house_has_one_level_of_folders():

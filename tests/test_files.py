@@ -1,6 +1,8 @@
 """Files are whole or not there, whatever they hold."""
 
+import hashlib
 import os
+import re
 import resource
 import signal
 import socket
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from aiayn.files import remove_leftovers, whole, whole_folder, write_bytes, write_text
+from aiayn.files import digest, remove_leftovers, whole, whole_folder, write_bytes, write_text
 
 LIMIT = 1009  # bytes
 
@@ -118,3 +120,11 @@ def test_a_folder_left_by_a_process_of_the_same_number_is_not_in_the_way(tmp_pat
         with whole_folder(tmp_path / "x") as folder:
             (folder / "a").touch()
     assert list(tmp_path.rglob("*")) == [tmp_path / "x", tmp_path / "x" / "a"]
+
+
+def test_what_may_have_no_end_has_no_digest(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("eleven")
+    assert digest(tmp_path / "a") == hashlib.sha256(b"eleven").hexdigest()
+    for place in (Path(os.devnull), tmp_path):
+        with pytest.raises(OSError, match=re.escape(str(place))):
+            digest(place)

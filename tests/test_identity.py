@@ -13,7 +13,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn import files
-from aiayn.identity import changed, differing, identity, made_of, module_of, row, settings
+from aiayn.identity import changed, differing, identity, is_own_corpus, made_of, module_of, row, settings
 from aiayn.report.rows import rows_of
 from aiayn.report.runs import Run
 from aiayn.report.sweep import Progress, show
@@ -32,6 +32,7 @@ WHERE_OR_HOW = [
         "launcher.parallel=3",
     ),
     *("callbacks.quality.samples=3", "callbacks.speed.log_steps=3", "training.log_steps=7"),
+    "callbacks.best.weights_only=false",
     *("data.tokens_per_device=300", "data.loader_workers=2", "data.prepare_workers=2", "data.path=/elsewhere"),
     *("inference.tokens_per_batch=99", "data.split=dev"),
     *("outputs=/elsewhere", "corpora=/elsewhere", "run_dir=/elsewhere", "force=true"),
@@ -40,9 +41,15 @@ ANOTHER = [
     *("+trainer.gradient_clip_val=0.01", "trainer.precision=bf16-mixed", "+trainer.limit_train_batches=7"),
     *("callbacks=ema", "+callbacks.mine={_target_: mine.Callback}", "+my.key=3", "name=other"),
     *("model.d_ff=64", "model/position=learned", "model.dropout=0", "data.vocab_size=300", "data.corpus.pairs=70"),
-    *("data.byte_fallback=true", "data.cleaning.max_ratio=null", "training.label_smoothing=0"),
+    *(
+        "data.byte_fallback=true",
+        "data.tokenizer=/a.model",
+        "data.cleaning.max_ratio=null",
+        "training.label_smoothing=0",
+    ),
     *("training.warmup_steps=7", "training.keep_checkpoints=2", "training.validate_steps=77"),
     *("inference.beam=1", "inference=greedy", "+metrics.bleu.own=3"),
+    *("callbacks.best.monitor=dev/chrf", "callbacks.best.mode=min"),
 ]
 
 
@@ -97,6 +104,11 @@ def test_a_run_may_get_another_end_and_is_then_another_row(tmp_path: Path) -> No
     assert not is_done(Run.read(folder, row="x", config=now))
     assert len(rows_of([Run(folder, "x", before), Run(folder, "y", {**now, "seed": 2})])) == 2
     assert row(["training.max_steps=9999"]) != row([])
+
+
+@pytest.mark.parametrize("task", ["plan", "status", "report", "dashboard"])
+def test_a_task_that_looks_at_a_sweep_plans_the_very_runs_of_it(task: str) -> None:
+    assert differing(config(f"task={task}"), config()) == []
 
 
 def test_clipped_averaged_and_plain_runs_are_three_rows() -> None:
@@ -211,6 +223,27 @@ def test_another_checkpoint_under_the_name_shows(tmp_path: Path) -> None:
     assert changed(result, own=False) == ["checkpoint"]
 
 
+def test_a_path_with_a_comma_in_it_is_one_path(tmp_path: Path) -> None:
+    row_of_a_sweep, other = tmp_path / "model.heads=2,seed=3" / "last.ckpt", tmp_path / "seed=3,5.ckpt"
+    row_of_a_sweep.parent.mkdir()
+    for file in (row_of_a_sweep, other):
+        file.write_text("weights")
+    configs = [{"checkpoint": f"{row_of_a_sweep},{other}"}, {"training": {"initialize": str(row_of_a_sweep)}}]
+    results = [{"config": config, "made_of": made_of(config, own=False)} for config in configs]
+    row_of_a_sweep.write_text("longer training")
+    assert [changed(result, own=False) for result in results] == [["checkpoint"], ["initialize"]]
+
+
+@pytest.mark.parametrize(("group", "key"), [("training", "initialize"), ("data", "tokenizer")])
+def test_another_run_under_the_name_that_it_begins_with_shows(group: str, key: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.model"
+    path.write_text("pieces")
+    result = {"config": (made := {group: {key: str(path)}}), "made_of": made_of(made, own=False)}
+    assert changed(result, own=False) == []
+    path.write_text("others")
+    assert changed(result, own=False) == [key]
+
+
 @pytest.mark.parametrize(
     "corpus",
     [
@@ -220,6 +253,7 @@ def test_another_checkpoint_under_the_name_shows(tmp_path: Path) -> None:
         {"_target_": "aiayn.data.parallel_text.TextFiles", "train": {"source": "${oc.env:HOME}", "target": "x"}},
         {"_target_": "aiayn.data.parallel_text.TextFiles", "train": {"source": 3, "target": [None]}},
         {"_target_": 5},
+        {"_target_": ["aiayn.data.numbers.Numbers"]},
         "text",
         None,
     ],
@@ -230,6 +264,15 @@ def test_a_config_from_a_folder_runs_no_code_of_its_own(corpus: Any, tmp_path: P
     corpus = json.loads(json.dumps(corpus).replace("PLACE", str(place)))
     assert "text" not in made_of({"data": {"corpus": corpus}}, own=False)
     assert place.exists()
+
+
+def test_a_corpus_of_conf_is_one_that_a_finished_run_may_name() -> None:
+    files = [yaml.safe_load(path.read_text()) for path in (ROOT / "conf" / "data").glob("*.yaml")]
+    found = {file["corpus"]["_target_"] for file in files if "_target_" in file.get("corpus", {})}
+    assert len(found) == 4
+    for target in found:
+        assert is_own_corpus({"_target_": target})
+        assert not is_own_corpus({"_target_": target, "train": {"_target_": "os.rmdir"}})
 
 
 @pytest.mark.parametrize("result", [{}, {"made_of": None, "config": {}}, {"made_of": {"text": "1"}, "config": 3}])

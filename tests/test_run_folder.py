@@ -1,5 +1,6 @@
 import fcntl
 import json
+import shutil
 import subprocess
 import threading
 from pathlib import Path
@@ -194,6 +195,8 @@ def test_a_run_that_begins_anew_removes_its_results_and_nothing_else(tmp_path: P
     (tmp_path / "notes.txt").touch()
     waiting = threading.Thread(target=other_rank.begin_anew, kwargs={"first_rank": False})
     waiting.start()
+    waiting.join(0.2)
+    assert waiting.is_alive()
     folder.begin_anew(first_rank=True)
     waiting.join(30)
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()) == [
@@ -202,6 +205,31 @@ def test_a_run_that_begins_anew_removes_its_results_and_nothing_else(tmp_path: P
     ]
     assert (folder.result, folder.changed, folder.done) == (other_rank.result, other_rank.changed, other_rank.done)
     assert folder.result == {}
+
+
+def test_what_another_process_wrote_while_the_lock_was_waited_for_counts(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, config())
+    begun(tmp_path, status="done", steps=config()["training"]["max_steps"])
+    folder.lock()
+    assert folder.done
+
+
+def test_a_done_run_whose_results_were_half_removed_is_done_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(begun(tmp_path, status="done", steps=config()["training"]["max_steps"]), config())
+    (tmp_path / "translations").mkdir()
+    assert folder.done
+
+    def killed(path: Path, *, ignore_errors: bool = False) -> None:  # errors are ignored of what is half-written
+        if not ignore_errors:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        folder.begin_anew(first_rank=True)
+    again = RunFolder(tmp_path, config())
+    assert (again.latest, again.done) == (None, False)
 
 
 def test_what_a_run_is_made_of_is_recorded_when_it_begins_and_not_when_it_goes_on(tmp_path: Path) -> None:

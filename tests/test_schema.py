@@ -91,8 +91,8 @@ def test_a_folder_named_by_the_time_is_for_one_process_alone(tmp_path: Path) -> 
     assert len(set(made)) == 7
     assert all(path.is_dir() for path in made)
     run_folder.cache_clear()
-    again = run_folder(str(place), place.name)
+    again = run_folder(str(place), place.name, ".hydra")
     assert again == f"{place}-8"
-    assert run_folder(str(place), place.name) == again  # Hydra and Lightning ask again
+    assert run_folder(str(place), place.name, ".hydra") == again  # Hydra and Lightning ask again
     for given in ("outputs/mine", place):  # one that was named resumes
-        assert run_folder(str(given), "2017-06-12_10-00-01") == str(Path(given).absolute())
+        assert run_folder(str(given), "2017-06-12_10-00-01", ".hydra") == str(Path(given).absolute())

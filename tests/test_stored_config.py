@@ -11,7 +11,7 @@ def test_what_an_older_run_lacks_gets_its_default_and_what_is_not_known_stays() 
     assert found["data"]["cleaning"]["duplicates"] is True
     assert found["data"]["target_language"] is None
     assert found["training"]["betas"] == [0.0, 1.0]
-    assert found["inference"] == {}  # no beam is invented
+    assert "beam" not in found["inference"]  # none is invented
     assert found["mine"] == {"x": [1, "a"]}
     assert checked(found) == found
 

@@ -11,6 +11,7 @@ import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from errno import EINVAL
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -33,8 +34,10 @@ def digest(path: Path) -> str:
     """SHA-256 of a file's content, in hexadecimal; a file that has not changed is read once by a process.
 
     Raises:
-        OSError: if it cannot be read.
+        OSError: if it cannot be read, or is a device or a pipe, which may have no end.
     """
+    if not path.is_file() and path.exists():
+        raise OSError(EINVAL, "It is not a regular file", str(path))
     stat = path.stat()
     return _digest(path, stat.st_size, stat.st_mtime_ns)
 

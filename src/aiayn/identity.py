@@ -6,7 +6,8 @@ saying where and how. Resuming a run, being done, rows of sweeps, their folders 
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.machinery import PathFinder
 from itertools import accumulate
@@ -31,23 +32,17 @@ WHERE_AND_HOW = {
     *("data.tokens_per_device", "data.prepare_workers", "data.loader_workers"),
     *("training.log_steps", "inference.tokens_per_batch"),
 }
-EXCEPT = {"metrics.bleu"}  # which makes an experiment, although what is above it does not: it decides what is best
+# Which make an experiment, although what is above them does not: they decide what is best.
+EXCEPT = {"metrics.bleu", "callbacks.best.monitor", "callbacks.best.mode"}
 # When a run ends. That makes another experiment, but a run that goes on may get another end.
 ENDS = {"training.max_steps", "training.max_epochs", "trainer.max_time", "callbacks.early_stopping"}
 
 PACKAGE = Path(__file__).parent
-STAGES = (
-    "data",
-    "model",
-    "training",
-    "inference",
-    "evaluation",
-    "callbacks",
-)  # of ours; every figure goes through them
-CORPORA = {  # those that a config found on disk may name: a stranger may have written it
+STAGES = ("data", "model", "training", "inference", "evaluation", "callbacks")  # of ours; figures go through them
+CORPORA = (  # those that a config found on disk may name: a stranger may have written it
     *(f"aiayn.data.parallel_text.{name}" for name in ("TextFiles", "HubText", "multi30k")),
     "aiayn.data.numbers.Numbers",
-}
+)
 
 
 def leaves(config: Mapping[str, Any], key: str = "") -> Iterator[tuple[str, Any]]:
@@ -64,7 +59,7 @@ def identity(config: Mapping[str, Any], *, but: Collection[str] = ()) -> dict[st
 
     What is off is left out: a config that is older than a switch says the same.
     """
-    evaluation = "checkpoint" in config
+    evaluation = config.get("checkpoint") is not None  # a report has the key too, for sweeps of evaluations
     return {
         key: value
         for key, value in leaves(config)
@@ -121,7 +116,7 @@ def row(overrides: Sequence[str]) -> str:
 
 
 def made_of(config: Mapping[str, Any], *, own: bool) -> dict[str, str]:
-    """Hashes of what a run's figures are made of, by name: its text, an evaluation's checkpoint, and code.
+    """Hashes of what a run's figures are made of, by name: its text, checkpoints and tokenizer that it is given, code.
 
     Code is that of our stages, by package, and of each other module that the experiment names. Nothing is imported for
     it. What cannot be read has no hash.
@@ -136,11 +131,12 @@ def made_of(config: Mapping[str, Any], *, own: bool) -> dict[str, str]:
         if found and found[0].rpartition(".")[0] not in code:
             code[found[0]] = digest(found[1])[:16]
     text = _text_hash((config.get("data") or {}).get("corpus"), own=own)
-    first = _checkpoint_hash((config.get("training") or {}).get("initialize"))
+    others = {"initialize": (config.get("training") or {}).get("initialize")}
+    others["tokenizer"] = (config.get("data") or {}).get("tokenizer")
     return {
         **({"text": text} if text else {}),
         **_checkpoint_hash(config.get("checkpoint")),
-        **({"initialize": first["checkpoint"]} if first else {}),
+        **{name: value for name, other in others.items() for value in _checkpoint_hash(other).values()},
         **code,
     }
 
@@ -173,12 +169,17 @@ def module_of(target: str) -> tuple[str, Path] | None:
     return found
 
 
+def is_own_corpus(corpus: Any) -> bool:
+    """Whether a config found on disk describes one of `CORPORA`, and names nothing else that would be called."""
+    if not isinstance(corpus, Mapping) or corpus.get("_target_") not in CORPORA:
+        return False
+    described = json.dumps(corpus, default=str)
+    return described.count("_target_") == 1 and "${" not in described
+
+
 def _text_hash(corpus: Any, *, own: bool) -> str | None:
     """Of the fingerprint of the corpus that a config describes."""
-    described = json.dumps(corpus, default=str)
-    if not isinstance(corpus, Mapping) or not (
-        own or (corpus.get("_target_") in CORPORA and described.count("_target_") == 1 and "${" not in described)
-    ):
+    if not isinstance(corpus, Mapping) or not (own or is_own_corpus(corpus)):
         return None
     with suppress(ValueError, TypeError, AttributeError, OSError, HydraException):  # no such files here, for one
         return _hash(json.dumps(instantiate(corpus, _convert_="all").fingerprint(), sort_keys=True, default=str))
@@ -186,9 +187,10 @@ def _text_hash(corpus: Any, *, own: bool) -> str | None:
 
 
 def _checkpoint_hash(names: Any) -> dict[str, str]:
-    """Of the checkpoint files that an evaluation names, with commas, or as a list."""
-    listed: Iterable[Any] = names.split(",") if isinstance(names, str) else names if isinstance(names, list) else []
-    paths = [Path(str(name)) for name in listed]
+    """Of the checkpoint files that an evaluation names, from the root, with commas, or as a list."""
+    # A path may have commas itself, as the folder of a sweep's row has; the next one begins with a slash.
+    listed: Any = re.split(",(?=/)", names) if isinstance(names, str) else names
+    paths = [Path(str(name)) for name in listed] if isinstance(listed, list) else []
     files = [path / "checkpoints" / "averaged.ckpt" if path.is_dir() else path for path in paths]
     with suppress(OSError):
         return {"checkpoint": _hash(",".join(map(digest, files)))} if files else {}

@@ -47,7 +47,11 @@ class RunFolder:
         if path.exists() and not path.is_dir():
             raise ValueError(f"run_dir={path} is a file; name a folder.")
         path.mkdir(parents=True, exist_ok=True)
-        file = path / "result.json"
+        self._read()
+
+    def _read(self) -> None:
+        """Take what result.json says; refuse to go on with another experiment."""
+        self.result, file = {}, self.path / "result.json"
         if file.exists():
             try:
                 self.result = json.loads(file.read_text())
@@ -77,7 +81,7 @@ class RunFolder:
         """Keep other processes from training in this folder until this one ends, however it ends.
 
         Raises:
-            ValueError: if another process does.
+            ValueError: if another process does, or has trained another experiment here meanwhile.
         """
         self._lock = (self.path / ".lock").open("w")
         try:
@@ -86,6 +90,7 @@ class RunFolder:
             raise ValueError(
                 f"run_dir={self.path} is in use by another process; wait for it, or choose another run_dir."
             ) from error
+        self._read()  # again: who had the lock may have written, and ended
 
     @cached_property
     def changed(self) -> list[str]:
@@ -139,6 +144,7 @@ class RunFolder:
         """Remove what a run has left here; other files stay. The record goes last, and other ranks wait for that."""
         file = self.path / "result.json"
         if first_rank:
+            self.write(status="running")  # one that is killed in between is done no more
             kept = step_checkpoints(self.checkpoints).values()
             checkpoints = [*kept, self.checkpoints / "best.ckpt", self.checkpoints / "averaged.ckpt"]
             for path in (*checkpoints, *(self.path / name for name in RESULTS), file):
@@ -148,7 +154,7 @@ class RunFolder:
                     path.unlink(missing_ok=True)
         else:
             with suppress(OSError, ValueError):  # gone, or being written by the first rank
-                while json.loads(file.read_text()) == self.result:
+                while json.loads(file.read_text()).get("made_of") == self.result.get("made_of"):
                     time.sleep(0.1)
         self.result, self.changed = {}, []
 

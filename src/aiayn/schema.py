@@ -83,6 +83,9 @@ class DataConfig:
     dev: Files = field(default_factory=Files)
     test: Files = field(default_factory=Files)
     split: str = "test"  # what task=evaluate decodes
+    tokenizer: str | None = (
+        None  # a run, checkpoint or SentencePiece model whose pieces are taken: no others are learnt
+    )
     vocab_size: int = MISSING
     character_coverage: float = 0.9999  # share of the characters that get a piece of their own
     byte_fallback: bool = False  # spell characters without a piece in bytes (256 ids) instead of losing them as UNK

@@ -199,7 +199,7 @@ def test_what_is_no_finished_run_is_refused(said, write, tmp_path: Path) -> None
     damaged = write("damaged", {"averaged.test": ONE})
     (damaged / "result.json").write_text("{")
     assert "but is missing" in refused(said, f"a={damaged}", f"b={good}")
-    without = write("without", {"averaged.test": ONE}, data={"corpus": None})
+    without = write("without", {"averaged.test": ONE}, data={"corpus": {}})
     assert "no data.corpus._target_" in refused(said, f"a={without}", f"b={good}")
 
 

@@ -144,6 +144,13 @@ def test_a_run_that_is_extended_ends_as_one_that_went_straight(whole: Path, tmp_
     assert same(tmp_path, whole)
 
 
+def test_a_damaged_older_checkpoint_is_named_with_what_helps(whole: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(whole, tmp_path / "run")
+    (folder / "step_0000036.ckpt").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match=r"step_0000036\.ckpt .*Delete it, and the same command goes on"):
+        run(folder, max_steps=44)
+
+
 def killer(hook: str, step: int) -> Callback:
     def kill(self: Callback, trainer: Trainer, *_: Any) -> None:
         if trainer.global_step >= step:
@@ -174,6 +181,26 @@ def test_a_run_that_is_killed_and_moved_ends_as_one_that_is_not(
     (tmp_path / "killed").rename(tmp_path / "moved")
     run(tmp_path / "moved", max_steps=40)
     assert same(tmp_path / "moved", whole)
+
+
+def test_the_best_is_written_before_the_checkpoint_that_the_run_goes_on_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = CheckpointAveraging._save
+
+    def save_and_die(self: CheckpointAveraging, trainer: Trainer, **settings: Any) -> None:
+        save(self, trainer, **settings)
+        if trainer.global_step == 20:  # a validation too
+            raise Killed
+
+    scores = {**BLEU, 20: 12}
+    with monkeypatch.context() as patched:
+        patched.setattr(CheckpointAveraging, "_save", save_and_die)
+        with pytest.raises(Killed):
+            run(tmp_path, max_steps=40, bleu=scores)
+    assert kept(tmp_path)[-1] == 20
+    run(tmp_path, max_steps=40, bleu=scores)
+    assert best(tmp_path) == (20, 12)
 
 
 def test_a_moving_average_is_killed_without_harm(tmp_path: Path) -> None:

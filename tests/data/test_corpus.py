@@ -110,12 +110,16 @@ def test_pairs_that_are_the_same_to_the_model_are_the_same_to_the_rules(tmp_path
     assert found.statistics["removed"] == {"empty": 0, "held_out": 2, "duplicate": 1, "too_long": 0, "ratio": 0}
 
 
-def test_near_duplicates_of_dev_and_test_are_counted_and_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    near = [("The dog saw: a HOUSE 7!", "eins"), ("zwei", "dog sah haus.")]
-    found = prepared(Lines([*TRAIN, *near, ("the dog saw a house", "drei")]), tmp_path, vocab_size=53)
+def test_near_duplicates_of_dev_and_test_are_kept_and_listed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    near = [("The dog saw: a HOUSE!", "eins"), ("zwei", "dog sah haus.")]
+    other = [("the dog saw a house", "drei"), ("the dog saw a house 7", "vier")]
+    found = prepared(Lines([*TRAIN, *near, *other]), tmp_path, vocab_size=53)
     assert (found.statistics["near_held_out"], found.statistics["removed"]["held_out"]) == (2, 1)
-    assert found.statistics["kept"] == 22
-    assert "2 of the pairs kept have a side that differs from one of dev in case" in caplog.text
+    assert found.statistics["kept"] == 23
+    listed = found.path / "near_held_out.tsv"
+    assert listed.read_text() == "The dog saw: a HOUSE!\teins\nzwei\tdog sah haus.\n"
+    assert "2 of the pairs kept have a side that differs from one of dev in case and punctuation only" in caplog.text
+    assert f"{listed} lists them" in caplog.text
 
 
 def test_a_vocabulary_that_is_too_large_is_lowered_with_a_word(
@@ -167,7 +171,7 @@ def test_the_number_of_workers_does_not_change_a_byte(
     text = Lines(TRAIN * 5 + [("dog", "hund " * 11)] + TRAIN)
     paths = [prepared(text, tmp_path / str(number), workers=number).path for number in (0, workers)]
     files = sorted(file.name for file in paths[0].iterdir() if file.name != "statistics.json")
-    assert len(files) == 4 + 4 + 2 + 1  # of train, of dev, its text, the tokenizer
+    assert len(files) == 4 + 4 + 2 + 1 + 1  # of train, of dev, its text, the tokenizer, near duplicates
     for name in files:
         assert (paths[0] / name).read_bytes() == (paths[1] / name).read_bytes(), name
 

@@ -130,8 +130,11 @@ def test_a_lone_file_names_no_text_and_resolves_nothing(file: Path, changed: Cha
 def test_a_stored_corpus_of_nothing_is_refused_in_a_line(file: Path, changed: Changed, told: Told) -> None:
     for corpus in (None, 3, [1]):
         path = changed(lambda content, corpus=corpus: content["config"]["data"].update(corpus=corpus))
-        with pytest.raises(ValueError, match="names no corpus; name the data on the command line"):
-            evaluated_data(told("task=evaluate", "checkpoint=x"), checkpoint.read(path).config, path)
+        with pytest.raises(ValueError, match=r"data\.corpus must be of the type dict"):
+            checkpoint.read(path)
+    path = changed(lambda content: content["config"]["data"].pop("corpus"))
+    with pytest.raises(ValueError, match="names no corpus; name the data on the command line"):
+        evaluated_data(told("task=evaluate", "checkpoint=x"), checkpoint.read(path).config, path)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fake_runs import config, sentences, write_run
+from omegaconf import OmegaConf
 
 from aiayn.evaluation.significance import bleu, p_value, resampled_sums
 from aiayn.report.rows import Row, base_of, bootstrap, differences, rows_of
-from aiayn.report.runs import Run, read_folder
+from aiayn.report.runs import Run, read_folder, read_rows
 from aiayn.report.table import notes
 
 
@@ -216,8 +217,9 @@ def test_a_damaged_run_does_not_keep_the_others_from_being_read(tmp_path: Path) 
     for name, metrics in (("a", "no,column\n1,2\n"), ("b", "step,dev/bleu\nx,1\n3,"), ("c", "")):
         folder = write_run(tmp_path / name, config(name))
         (folder / "metrics" / "version_0" / "metrics.csv").write_text(metrics)
-        (folder / "metrics" / "version_x").mkdir()
-        (folder / "metrics" / "version_x" / "metrics.csv").write_text("step,dev/bleu\n1,2\n")
+        for other in ("version_x", "version_0.bak"):
+            (folder / "metrics" / other).mkdir()
+            (folder / "metrics" / other / "metrics.csv").write_text("step,dev/bleu\n1,2\n")
     (tmp_path / "a" / "result.json").write_text('{"config": [1, 2], "status": "done"}')
     runs = {run.row: run for run in read_folder(tmp_path)}
     assert [dict(runs[name].metrics) for name in ("a", "b", "c")] == [{}, {}, {}]
@@ -271,3 +273,16 @@ def test_statistics_of_anything_are_left_out_with_a_word(
     (row,) = rows_of(read_folder(tmp_path))
     assert row.statistics is None
     assert f"{file} is damaged, so there are no intervals" in caplog.text
+
+
+def test_a_row_that_cannot_be_resolved_keeps_no_other_from_being_read(tmp_path: Path) -> None:
+    write_run(tmp_path / "whole", config("x"))
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "console.log").write_text("error: model.heads must divide model.d_model\n")
+    rows = [
+        OmegaConf.create({**config("x"), "run_dir": str(tmp_path / "whole")}),
+        OmegaConf.create({"model": {"d_k": "${model.no_such_key}"}, "run_dir": str(tmp_path / "bad")}),
+    ]
+    whole, bad = read_rows(rows)
+    assert (whole.state, bad.state, bad.error) == ("done", "failed", "model.heads must divide model.d_model")
+    assert [row.state for row in rows_of([whole, bad])] == ["done", "failed"]

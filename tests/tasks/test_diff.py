@@ -64,6 +64,16 @@ def test_what_one_of_them_lacks_differs(tmp_path: Path, capsys: pytest.CaptureFi
     assert lines[3:] == [["run", "data_fingerprint", "abc"], ["No", "setting", "differs."]]
 
 
+def test_every_difference_has_a_key_also_from_a_run_without_scores(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = write_run(tmp_path / "two", status="failed")
+    result = json.loads((failed / "result.json").read_text())
+    del result["scores"]
+    (failed / "result.json").write_text(json.dumps(result))
+    assert ["{}"] not in said(write_run(tmp_path / "one"), failed, capsys)
+
+
 def test_runs_that_are_the_same_but_for_place_and_time_do_not_differ(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,14 +28,13 @@ def clean(cfg: DictConfig) -> None:
         raise ValueError(f"run={path} must be the folder of a finished run, but is {run.state}; finish it first.")
     folder = RunFolder(path, run.config)
     folder.lock()
-    steps = list(step_checkpoints(folder.checkpoints).values())
     files = {name: folder.checkpoints / f"{name}.ckpt" for name in ("averaged", "best")}
-    files["last"] = steps[-1] if steps else folder.checkpoints / "step_*.ckpt"
+    files["last"] = folder.latest or folder.checkpoints / "step_*.ckpt"
     if missing := [name for name in keep if not files[name].is_file()]:
         raise ValueError(f"keep={missing[0]}: run={path} has no {files[missing[0]].name}; keep another one.")
     kept = {files[name] for name in keep}
-    surplus = [file for file in (*steps, files["best"], files["averaged"]) if file not in kept]
-    sizes = {file: file.stat().st_size for file in surplus if file.is_file()}
+    own = (*step_checkpoints(folder.checkpoints).values(), files["best"], files["averaged"])
+    sizes = {file: file.stat().st_size for file in own if file.is_file() and file not in kept}
     for file, size in sizes.items():
         print(f"{size / 1e6:>12,.1f} MB  {file.relative_to(path)}")
         if cfg.remove:

@@ -134,7 +134,10 @@ class CheckpointAveraging(Checkpoint):
     def _of_the_schedule(self, step: int, path: Path) -> bool:
         if path not in self.known:
             on_grid = not self.steps or step % self.steps == 0  # for a file that does not say it
-            self.known[path] = checkpoint.read_raw(path).get("scheduled", on_grid)
+            try:
+                self.known[path] = checkpoint.read_raw(path).get("scheduled", on_grid)
+            except ValueError as error:
+                raise ValueError(f"{error} Delete it, and the same command goes on without it.") from error
         return self.known[path]
 
 

@@ -3,17 +3,19 @@
 from math import inf
 from pathlib import Path
 
-from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch import Callback, LightningModule, Trainer
 
 from aiayn.inference import checkpoint
 
 
-class BestCheckpoint(Checkpoint):
+class BestCheckpoint(Callback):
     """Keep the checkpoint of the validation with the best score as `best.ckpt`; of equals the first.
 
     The file says in `best` which metric, score and step it is of, and only a better score takes its place. So what is
     best is known wherever the folder is and however the run goes on. A run that starts anew begins without one.
+
+    It is no Lightning `Checkpoint`: those come last, so this file is written before the step's own, from which a run
+    that is killed between the two would go on without repeating the validation.
 
     Args:
         dirpath: Folder of the file.

@@ -30,9 +30,8 @@ class TrainingSpeed(Callback):
         self.logged = (0, 0.0)
         self.stack = ExitStack()
         self.advance: Advance | None = None
-        self.losses: Tensor | float = (
-            0.0  # nats a token, summed over the steps since the last text; stays on the device
-        )
+        # Nats a token, summed over the steps since the last text; it stays on the device.
+        self.losses: Tensor | float = 0.0
         self.steps = 0  # since then
 
     def state_dict(self) -> dict[str, Any]:

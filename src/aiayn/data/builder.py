@@ -29,6 +29,7 @@ from aiayn.progress import progress
 logger = logging.getLogger(__name__)
 
 SIDES = ("source", "target")
+NEAR = "near_held_out.tsv"  # kept pairs that are nearly in dev or test, a tab between the sides
 CHUNK = 4096  # pairs handed to a thread at a time, about 0.15 s of encoding
 
 Chunk = tuple[list[str], list[str]]  # sources, targets
@@ -43,31 +44,32 @@ class Builder:
         self.text, self.folder, self.cleaning, self.workers = text, folder, cleaning, workers
         self.seconds: dict[str, float] = {}
 
-    def build(self, train: Callable[[Callable[[], Iterable[str]]], Tokenizer], *, sample: int) -> dict[str, Any]:
+    def build(
+        self,
+        train: Callable[[Callable[[], Iterable[str]]], Tokenizer],
+        *,
+        sample: int,
+        tokenizer: Tokenizer | None = None,
+    ) -> dict[str, Any]:
         """Run all stages; returns the statistics.
 
         Args:
             train: Makes a tokenizer; it calls what it is given for the sentences, once or again.
             sample: How many those are at most.
+            tokenizer: To take instead of a trained one.
         """
         held_out = {split: _whole(self.text, split) for split in self.text.splits() if split != "train"}
         with self.stage("judge"):
-            verdicts = self.judge_text(held_out)
-        with self.stage("tokenizer"):
-            tokenizer = train(partial(self.sample, verdicts == KEPT, pairs=sample // 2))
+            verdicts = self.judge_text(held_out, Normaliser(tokenizer.model if tokenizer else None))
+        if tokenizer is None:
+            with self.stage("tokenizer"):
+                tokenizer = train(partial(self.sample, verdicts == KEPT, pairs=sample // 2))
         with self.stage("encode"):
             self.write_held_out(held_out, tokenizer)
             tokens, near = self.encode(tokenizer, verdicts, held_out)
         write(self.folder / "tokenizer.model", tokenizer.model)
         kept, removed = _counts(verdicts)
         logger.info("cleaning: %d pairs read, %d kept, removed: %s", len(verdicts), kept, removed)
-        if near:
-            logger.warning(
-                "cleaning: %d of the pairs kept have a side that differs from one of %s in case, punctuation and "
-                "digits only; scores there may flatter",
-                near,
-                " or ".join(held_out),
-            )
         return {
             "pairs_read": len(verdicts),
             "removed": removed,
@@ -79,9 +81,8 @@ class Builder:
             "seconds": self.seconds,
         }
 
-    def judge_text(self, held_out: dict[str, Chunk]) -> np.ndarray:
+    def judge_text(self, held_out: dict[str, Chunk], normalised: Normaliser) -> np.ndarray:
         """Apply the rules that need no tokens; verdicts, `(pairs,)`."""
-        normalised = Normaliser()
         seen_sources, seen_targets = (
             set(normalised([sentence.strip() for sentence in side])) for side in _sides(held_out)
         )
@@ -109,7 +110,7 @@ class Builder:
     def encode(
         self, tokenizer: Tokenizer, verdicts: np.ndarray, held_out: dict[str, Chunk]
     ) -> tuple[dict[str, int], int]:
-        """Write the training pairs that passed, and enter the rules that count tokens.
+        """Write the training pairs that passed, and those that nearly are in dev or test; enter the rules by tokens.
 
         Returns:
             Tokens by side, and how many of the pairs that are kept nearly are in dev or test, on either side.
@@ -119,9 +120,12 @@ class Builder:
         judged, tokens, near = [], dict.fromkeys(SIDES, 0), 0
         with contextlib.ExitStack() as stack:
             writers = [stack.enter_context(self.writer("train", side, tokenizer)) for side in SIDES]
+            listed = stack.enter_context((self.folder / NEAR).open("w", encoding="utf-8"))
+            stack.callback(to_disk, listed)
             for verdict, alike, *encoded in _in_order(encode, chunks, workers=self.workers):
                 judged.append(verdict)
-                near += alike
+                near += len(alike)
+                listed.writelines(f"{source}\t{target}\n" for source, target in alike)
                 for side, writer, ragged in zip(SIDES, writers, encoded, strict=True):
                     writer.append(ragged)
                     tokens[side] += len(ragged.tokens)
@@ -162,12 +166,13 @@ class Builder:
 
 def _encode(
     tokenizer: Tokenizer, cleaning: Cleaning, known: list[NearDuplicates], chunk: Chunk
-) -> tuple[np.ndarray, int, Ragged, Ragged]:
-    """Encode a chunk: verdicts; of the pairs that no rule removes the near duplicates' number, sources, and targets."""
+) -> tuple[np.ndarray, list[tuple[str, str]], Ragged, Ragged]:
+    """Encode a chunk: verdicts; of the pairs that no rule removes the near duplicates, sources, and targets."""
     encoded = encode_pairs(tokenizer, *chunk)
     verdicts = cleaning.judge_lengths(encoded.source.lengths, encoded.target.lengths)
     keep = verdicts == KEPT
-    near = sum(s in known[0] or t in known[1] for s, t in itertools.compress(zip(*chunk, strict=True), keep.tolist()))
+    pairs = itertools.compress(zip(*chunk, strict=True), keep.tolist())
+    near = [pair for pair in pairs if pair[0] in known[0] or pair[1] in known[1]]
     return verdicts, near, encoded.source.select(keep), encoded.target.select(keep)
 
 

@@ -1,8 +1,9 @@
-"""A prepared corpus: clean, train the tokenizer, encode; done once, found again by the hash of its inputs.
+"""A prepared corpus: clean, train the tokenizer or take a given one, encode; found again by the hash of its inputs.
 
 On disk a corpus is a folder with `train.source.tokens.npy` (the sentences end to end, without special symbols) and
-`train.source.offsets.npy` (where each begins) for every split and side, dev's and test's text, `tokenizer.model`, and
-`statistics.json`. It appears under its name when it is complete, never before.
+`train.source.offsets.npy` (where each begins) for every split and side, dev's and test's text, `tokenizer.model`,
+`statistics.json`, and `near_held_out.tsv` (training pairs that are nearly in dev or test). It appears under its name
+when it is complete, never before.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from aiayn.data.builder import SIDES, Builder, write
+from aiayn.data.builder import NEAR, SIDES, Builder, write
 from aiayn.data.cleaning import Cleaning
 from aiayn.data.parallel_text import ParallelText
 from aiayn.data.ragged import EncodedPairs, Ragged
@@ -80,6 +81,7 @@ def prepare(
     cleaning: Cleaning,
     workers: int,
     byte_fallback: bool = False,
+    tokenizer: Tokenizer | None = None,
 ) -> Corpus:
     """Find the corpus of this text and these settings, or build it.
 
@@ -95,6 +97,7 @@ def prepare(
         cleaning: Rules for the training pairs.
         workers: Threads that encode; 0 encodes in the calling one.
         byte_fallback: Whether characters without an id of their own are spelled in bytes.
+        tokenizer: To take instead of a trained one; the four settings of the training then do not count.
     """
     fingerprint = text.fingerprint()  # a file that is named and not there is said first
     for split in ("train", "dev"):
@@ -111,7 +114,9 @@ def prepare(
         "tokenizer_sample": tokenizer_sample,
         "cleaning": asdict(cleaning),
     }
-    if byte_fallback:  # not named where it is off, as in corpora that are older than it
+    if tokenizer is not None:
+        settings = {"text": fingerprint, "tokenizer": tokenizer.hash, "cleaning": asdict(cleaning)}
+    elif byte_fallback:  # not named where it is off, as in corpora that are older than it
         settings["byte_fallback"] = True
     key = hashlib.sha256(json.dumps({"format": FORMAT, **settings}, sort_keys=True).encode()).hexdigest()[:16]
     path = folder.absolute() / key
@@ -128,8 +133,16 @@ def prepare(
                         character_coverage=character_coverage,
                         byte_fallback=byte_fallback,
                     )
-                    statistics = builder.build(train, sample=tokenizer_sample)
+                    statistics = builder.build(train, sample=tokenizer_sample, tokenizer=tokenizer)
                     write(temporary / "statistics.json", json.dumps(statistics | {"settings": settings}, indent=2))
+                if near := statistics["near_held_out"]:
+                    logger.warning(
+                        "cleaning: %d of the pairs kept have a side that differs from one of %s in case and "
+                        "punctuation only, so scores there may flatter; %s lists them, to be taken out of the text",
+                        near,
+                        " or ".join(split for split in text.splits() if split != "train"),
+                        path / NEAR,
+                    )
     logger.info("corpus: %s", path)
     return Corpus.open(path)
 

@@ -149,7 +149,7 @@ def encode_pairs(tokenizer: Tokenizer, sources: Sequence[str], targets: Sequence
     return EncodedPairs(Ragged.join(tokenizer.encode(sources)), Ragged.join(tokenizer.encode(targets)))
 
 
-def to_disk(file: IO[bytes]) -> None:
+def to_disk(file: IO[bytes] | IO[str]) -> None:
     """Wait until the data are on the disk: a folder renamed before that could be hollow after a power failure."""
     file.flush()
     os.fsync(file.fileno())

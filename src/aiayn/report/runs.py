@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from aiayn.identity import changed
 from aiayn.stored_config import checked
@@ -65,7 +66,7 @@ class Run:
         if status != "done":
             return "failed" if status == "failed" else "stopped"
         planned, evaluated = self.config.get("checkpoint"), (self.result.get("config") or {}).get("checkpoint")
-        same = not planned or absolute(planned) == absolute(evaluated)
+        same = not planned or checkpoint_paths(planned) == checkpoint_paths(evaluated)
         return "done" if same else "of another checkpoint"
 
     @cached_property
@@ -97,14 +98,18 @@ class Run:
                 return True
         return False
 
+    @property
+    def metric_files(self) -> list[Path]:
+        """One for each start of the run, the newest last; folders of other names, a copy for one, are not the run's."""
+        found = self.folder.glob("metrics/version_*/metrics.csv")
+        own = {int(path.parent.name[8:]): path for path in found if path.parent.name[8:].isdecimal()}
+        return [own[number] for number in sorted(own)]
+
     @cached_property
     def metrics(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Steps and values of every logged metric; where a resumed run repeated steps, the later values count."""
         points: dict[str, dict[int, float]] = {}
-        files = sorted(
-            self.folder.glob("metrics/version_[0-9]*/metrics.csv"), key=lambda path: int(path.parent.name[8:])
-        )
-        for path in files:
+        for path in self.metric_files:
             with suppress(csv.Error), path.open(encoding="utf-8", errors="replace", newline="") as file:
                 for line in csv.DictReader(file):
                     with suppress(KeyError, TypeError, ValueError):  # a line that is being written
@@ -174,16 +179,21 @@ def last_line(file: Path) -> str | None:
 
 
 def read_rows(rows: Iterable[Any]) -> list[Run]:
-    """The runs of a sweep's composed configs, in their order; `run_dir` is each one's folder."""
+    """The runs of a sweep's composed configs, in their order; `run_dir` is each one's folder.
+
+    A config that cannot be resolved is that of a row that fails, and its folder says why.
+    """
     runs = []
     for cfg in rows:
-        config: Any = OmegaConf.to_container(cfg, resolve=True)
-        folder = Path(config["run_dir"])
+        config: Any = {}
+        with suppress(OmegaConfBaseException):
+            config = OmegaConf.to_container(cfg, resolve=True)
+        folder = Path(cfg.run_dir)
         runs.append(Run.read(folder, row=folder.name, config=config))
     return runs
 
 
-def absolute(checkpoint: Any) -> str:
+def checkpoint_paths(checkpoint: Any) -> str:
     """What `checkpoint=` names, as an evaluation records it: an absolute path; of an ensemble all, with commas."""
     paths = checkpoint if isinstance(checkpoint, Sequence) and not isinstance(checkpoint, str) else [checkpoint]
     return ",".join(str(Path(str(path)).absolute()) for path in paths)

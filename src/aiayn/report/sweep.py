@@ -119,7 +119,7 @@ def began(run: Run) -> float:
 def seconds_left(run: Run) -> float | None:
     """Of a run's training at the pace of the process that runs it, which may have resumed it."""
     with suppress(OSError, KeyError, IndexError, ValueError):
-        newest = max(run.folder.glob("metrics/version_*/metrics.csv"), key=lambda path: int(path.parent.name[8:]))
+        newest = run.metric_files[-1]
         seconds = newest.stat().st_mtime - began(run)
         steps, _ = run.metrics["train/loss"]
         before = steps[steps < first_step(newest)]

@@ -25,8 +25,8 @@ def dashboard(*rows: DictConfig) -> None:
     if HydraConfig.get().mode is not RunMode.MULTIRUN:
         raise ValueError("task=dashboard compares the runs of a sweep; name one, as in sweep=table3.")
     runs = read_rows(rows)
-    config, folder = runs[0].config, runs[0].folder.parent
-    if "wandb" not in config["logger"]:
+    config, folder = max((run.config for run in runs), key=len), runs[0].folder.parent  # one that could be resolved
+    if "wandb" not in config.get("logger", {}):
         raise ValueError("task=dashboard needs logger=wandb, which names the entity and the project of the runs.")
     claims = [claim.text for claim in read_claims(rows[0], rows_of(runs))]
     try:

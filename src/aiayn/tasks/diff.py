@@ -11,6 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from aiayn.identity import leaves
 from aiayn.report.runs import Run
 from aiayn.schema import path_of
 from aiayn.terminal import Terminal
@@ -112,9 +113,9 @@ def differing(mine: Mapping[str, str], theirs: Mapping[str, str]) -> Iterator[tu
             yield key, *pair
 
 
-def flat(value: Any, key: str = "") -> dict[str, str]:
+def flat(values: Mapping[str, Any]) -> dict[str, str]:
     """The leaves of nested mappings by dotted key, as text."""
-    if isinstance(value, Mapping) and value:
-        return {leaf: text for name, item in value.items() for leaf, text in flat(item, f"{key}.{name}").items()}
-    shown = f"{value:.6g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
-    return {key.removeprefix("."): shown}
+    return {
+        key: f"{value:.6g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
+        for key, value in leaves(values)
+    }

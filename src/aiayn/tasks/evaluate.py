@@ -25,7 +25,7 @@ from aiayn.inference.ensemble import Ensemble
 from aiayn.inference.scoring import log_likelihoods
 from aiayn.inference.translation import translator
 from aiayn.model.transformer import Transformer
-from aiayn.report.runs import absolute
+from aiayn.report.runs import checkpoint_paths
 from aiayn.run_folder import RunFolder
 from aiayn.tasks.inputs import checkpoint_files, described, evaluated_data, evaluated_inference, split_text
 from aiayn.terminal import Terminal, visible
@@ -204,8 +204,8 @@ def evaluate(cfg: DictConfig) -> None:
     )
     folder = Path(cfg.run_dir)
     result.write(folder / "translations" / f"{name}.{data.split}")
-    of_this: Any = OmegaConf.to_container(OmegaConf.create({"data": data, "inference": inference}), resolve=True)
-    config = {**loaded.config, **of_this, "checkpoint": absolute(cfg.checkpoint), "name": cfg.name}
+    of_this = {"data": OmegaConf.to_container(data, resolve=True), "inference": inference}
+    config = {**loaded.config, **of_this, "checkpoint": checkpoint_paths(cfg.checkpoint), "name": cfg.name}
     content = {
         "status": "done",
         "config": config,
@@ -215,7 +215,7 @@ def evaluate(cfg: DictConfig) -> None:
     }
     write_text(folder / "evaluation.json", json.dumps(content, indent=2) + "\n")
     searched = described(inference)
-    log.info("checkpoint %s, step %d, %s", absolute(cfg.checkpoint), loaded.step, searched)
+    log.info("checkpoint %s, step %d, %s", checkpoint_paths(cfg.checkpoint), loaded.step, searched)
     for score in result.scores.values():
         print(visible(f"{data.name} {data.split} {score}"))
     figures = f"perplexity {result.perplexity:.2f}, exact match {100 * result.exact_match:.1f} %"

@@ -7,15 +7,15 @@ config, which are there for new runs, do not.
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn.arguments import check_groups
-from aiayn.data.parallel_text import ParallelText
 from aiayn.evaluation.metric import Score
+from aiayn.identity import is_own_corpus
 from aiayn.inference import checkpoint
 from aiayn.report.runs import Run
 from aiayn.schema import check_ranges, path_of
@@ -78,10 +78,12 @@ def evaluated_data(cfg: DictConfig, stored: Mapping[str, Any], file: Path | None
             f"checkpoint {file} is in no folder of its run (with a result.json of its corpus), and text that a lone "
             "file names is not read; name the data on the command line: data=..."
         )
-    for target in checkpoint.targets(corpus):  # a stranger's file may have chosen it
-        found = checkpoint.own(target, package="aiayn.data")
-        if not hasattr(found, "pairs") and get_type_hints(found or int).get("return") is not ParallelText:
-            raise ValueError(f"the config names {target} as its data; only corpora of aiayn.data are accepted.")
+    if not is_own_corpus(corpus):  # a stranger's file may have chosen it
+        named = ", ".join(checkpoint.targets(corpus)) or "nothing"
+        raise ValueError(
+            f"the config names {named} as its data; only those of identity.CORPORA are accepted from a file: "
+            "name the data on the command line: data=..."
+        )
     return OmegaConf.create({"name": "data", **own, "split": cfg.data.split})
 
 

@@ -1,6 +1,7 @@
 """task=plan: what a run, or each row of a sweep, will cost, and which rows could not run; nothing is launched.
 
-All is counted from the composed configs (`evaluation/estimate.py`), without torch and without the corpus. A row that
+All is counted from the composed configs (`evaluation/estimate.py`), without torch and without the corpus, but for the
+size of the vocabulary where `data.tokenizer` names one. A row that
 would be refused later is named with its rule, and the others are planned all the same.
 """
 
@@ -85,6 +86,10 @@ def plan_row(cfg: DictConfig, name: str, assumptions: Assumptions) -> Plan:
     try:
         config: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
         check(config)
+        if config["data"]["tokenizer"] is not None:
+            from aiayn.tasks.prepare import given_tokenizer  # with torch, where it is inside a checkpoint
+
+            config["data"]["vocab_size"] = given_tokenizer(cfg).vocab_size  # type: ignore[union-attr]
         return estimate(config, name, assumptions)
     except OmegaConfBaseException as error:
         reason = str(error).split("\n")[0].removeprefix("ValueError raised while resolving interpolation: ")

@@ -61,16 +61,19 @@ def train(cfg: DictConfig) -> float | None:
     if first_rank:
         folder.lock()
     changed = ", ".join(folder.changed)
-    if changed and config["force"]:
-        folder.begin_anew(first_rank=first_rank)
-        log.warning("%s begins anew, its old results are removed: %s changed since.", folder.path, changed)
-    elif folder.done:
+    anew = bool(changed) and config["force"]
+    if folder.done and not anew:
         stopped = f" ({folder.result['stopped']})" if folder.result.get("stopped") else ""
         log.info("%s is done: %d steps%s; nothing to do.", folder.path, folder.result["steps"], stopped)
         if changed:
             log.warning("it is stale: %s changed since; force=true removes its results and begins anew.", changed)
         return dev_bleu(folder)
     trainer = build_trainer(config)
+    if anew:
+        with torch.device("meta"):  # a text that is refused costs no results
+            build_model(config, prepare_corpus(cfg))
+        folder.begin_anew(first_rank=first_rank)
+        log.warning("%s begins anew, its old results are removed: %s changed since.", folder.path, changed)
     log.info("run folder: %s", folder.path)
     try:
         folder.check_kept()
