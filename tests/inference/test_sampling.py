@@ -80,7 +80,7 @@ def expected(change: Callable[[np.ndarray], np.ndarray]) -> dict[tuple[int, ...]
         ({"top_p": 1.0}, lambda row: row),
         ({"temperature": 0.5, "top_p": 0.6}, lambda row: row * (row > 0.4)),  # of 25 : 9 : 1 : 1 the first has 0.69
     ],
-    ids=str,
+    ids=lambda value: "" if callable(value) else str(value),
 )
 def test_frequencies_are_the_models_probabilities(
     settings: dict[str, float], change: Callable[[np.ndarray], np.ndarray]
