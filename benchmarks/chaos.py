@@ -122,10 +122,12 @@ class Experiment:
         except subprocess.TimeoutExpired:
             before = len(self.said(stage))
             process.send_signal(signal.SIGUSR1)
-            time.sleep(0.02)
+            deadline = time.monotonic() + 2
+            while "<module>" not in (stack := self.said(stage)[before:]) and time.monotonic() < deadline:
+                time.sleep(0.001)
             process.kill()
             process.wait()
-            return phase(self.said(stage)[before:])
+            return phase(stack)
         return None
 
     def results(self) -> dict[str, Any]:

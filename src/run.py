@@ -70,7 +70,11 @@ def explain(error: BaseException) -> str:
         return f"{error.full_key}: {reason}"
     text = " ".join(str(error).split())
     if found := re.match(r"Ambiguous value for argument '(.+?)=(.+?)'", text):
-        return f"{found[1]}={found[2]} are several values: add -m for a run of each, or name a list, [{found[2]}]."
+        key, value = found.groups()
+        return (
+            f"{key}={value} are several values: add -m for a run of each, name a list, [{value}], or quote it where "
+            f"it is text, \"{key}='{value}'\"."
+        )
     if isinstance(error, OSError) and error.errno == ENOSPC and not error.filename:  # files have their names
         return f"{text}: standard output"
     if inside := re.match(r"In '(.+?)': \w+ raised while composing config: (.+?) full_key: (\S+)", text):
@@ -95,6 +99,9 @@ def fail(error: Exception) -> NoReturn:
     Raises:
         Exception: the error itself, where its traceback is asked for.
     """
+    if isinstance(error, BrokenPipeError):  # who reads has seen enough, as in `| head`
+        drop_output()
+        sys.exit(128 + signal.SIGPIPE)
     if TRACEBACK:
         raise error
     line = explain(error)
@@ -172,9 +179,6 @@ def main(cfg: DictConfig) -> None:
         schema.make_absolute(cfg)
         hydra.utils.get_method(cfg.task)(cfg)
         sys.stdout.flush()  # what cannot be written shows now, when it can still be said
-    except BrokenPipeError:  # who reads has seen enough, as in `| head`
-        drop_output()
-        sys.exit(128 + signal.SIGPIPE)
     except Exception as error:
         if HydraConfig.get().mode is RunMode.MULTIRUN:  # a launcher that calls this wants to know
             raise
@@ -190,6 +194,7 @@ def run() -> None:
     logging.raiseExceptions = False  # what the log cannot keep, on a full disk, is no reason for more words
     try:
         main()
+        sys.stdout.flush()  # of `--help` and `--cfg job` too
     except Exception as error:
         fail(error)
     except KeyboardInterrupt:

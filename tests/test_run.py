@@ -1,6 +1,7 @@
 """Whatever goes wrong in a command is one line on standard error, and leaves with 1."""
 
 import io
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -107,6 +108,18 @@ def test_what_the_encoding_of_the_output_lacks_is_escaped(monkeypatch: pytest.Mo
     run.open_streams()
     print("f\u00fcnf \u2192 5")
     assert output.getvalue() == b"f\xfcnf \\u2192 5\n"
+
+
+@pytest.mark.parametrize("question", [["--help"], ["--cfg", "job"]])
+def test_who_reads_only_the_head_of_the_help_sees_no_error(question: list[str]) -> None:
+    with subprocess.Popen(
+        command(*question), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+    ) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 128 + signal.SIGPIPE
 
 
 def test_a_full_disk_under_standard_output_is_a_line() -> None:

@@ -65,7 +65,7 @@ def test_what_is_named_stays(run: Path, keep: str, names: set[str]) -> None:
 @pytest.mark.parametrize(
     ("status", "overrides", "words"),
     [
-        ("running", [], "must be the folder of a finished run, but is stopped"),
+        ("running", [], "must be the folder of a finished run, but its state is stopped"),
         ("done", ["keep=[]"], "keep must be one of averaged, best, last, or a list"),
         ("done", ["keep=newest"], "keep must be one of averaged, best, last, or a list"),
         ("done", ["remove=1"], "remove must be true or false"),

@@ -195,10 +195,10 @@ def test_what_is_no_finished_run_is_refused(said, write, tmp_path: Path) -> None
     assert f"b={tmp_path} must be a finished run's folder" in refused(said, f"a={good}", f"b={tmp_path}")
     assert "b=/nowhere must be" in refused(said, f"a={good}", "b=/nowhere")
     stopped = write("stopped", {"averaged.test": ONE}, status="running")
-    assert "but is stopped; finish it, or name another" in refused(said, f"a={stopped}", f"b={good}")
+    assert "but its state is stopped; finish it, or name another" in refused(said, f"a={stopped}", f"b={good}")
     damaged = write("damaged", {"averaged.test": ONE})
     (damaged / "result.json").write_text("{")
-    assert "but is missing" in refused(said, f"a={damaged}", f"b={good}")
+    assert "but its state is missing" in refused(said, f"a={damaged}", f"b={good}")
     without = write("without", {"averaged.test": ONE}, data={"corpus": {}})
     assert "no data.corpus._target_" in refused(said, f"a={without}", f"b={good}")
 

@@ -1,10 +1,14 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.inference import averaging, checkpoint
+from aiayn.inference.checkpoint import Checkpoint
 
 MODEL = {
     "layers": 2,
@@ -46,6 +50,28 @@ def test_a_checkpoint_gives_back_model_tokenizer_and_config(tokenizer: Tokenizer
     assert not model.training
     assert torch.equal(model.embedding.weight, saved["state_dict"]["model.embedding.weight"])
     assert [path.name for path in tmp_path.iterdir()] == ["a.ckpt"]  # no temporary file is left
+
+
+@pytest.mark.parametrize("position", ["SinusoidalPosition", "LearnedPosition"])
+def test_comparing_the_sizes_of_weights_computes_none(tokenizer: Tokenizer, tmp_path: Path, position: str) -> None:
+    """Without memory to draw into, torch's `normal_` and `arange` load its compiler: two seconds of every command."""
+    called = []
+
+    class Calls(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            devices = [argument.device.type for argument in args if isinstance(argument, Tensor)]
+            called.extend((function.overloadpacket.__name__, device) for device in devices)
+            return function(*args, **(kwargs or {}))
+
+    part = {"_target_": f"aiayn.model.position.{position}", "d_model": 6, "max_length": 13}
+    model = {**MODEL, "position": {**MODEL["position"], **part}}
+    torch.manual_seed(1)
+    built = checkpoint.build_model(model, vocab_size=tokenizer.vocab_size)
+    loaded = Checkpoint(built.state_dict(), {"model": model}, tokenizer, 1)
+    with Calls():
+        loaded.model()
+    assert ("normal_", "cpu") in called
+    assert not {("normal_", "meta"), ("sin", "meta")} & set(called)
 
 
 def test_the_average_is_the_mean_in_float64(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def losses(
                 score, without = scored()
             lost.append(full.value - score.value)
             counts.append(without)
-            advance(1, partial(str, f"BLEU {score.value:.2f}"))
+            advance(1, partial("BLEU {:.2f}".format, score.value))
     resampled = bleu(resampled_sums([whole, *counts], RESAMPLES))  # (1 + heads, resamples)
     p = np.array([p_value(loss, resampled[0] - other) for loss, other in zip(lost, resampled[1:], strict=True)])
     figures = {"bleu_lost": np.array(lost), "p": p, "p_holm": holm(p)}

@@ -25,7 +25,10 @@ def clean(cfg: DictConfig) -> None:
         raise ValueError(f"remove must be true or false, got {cfg.remove}.")
     run = Run.read(path, row=path.name)
     if run.state != "done" or not (path / "result.json").is_file():
-        raise ValueError(f"run={path} must be the folder of a finished run, but is {run.state}; finish it first.")
+        raise ValueError(
+            f"run={path} must be the folder of a finished run, but its state is {run.state}; finish it, or name "
+            "another."
+        )
     folder = RunFolder(path, run.config)
     folder.lock()
     files = {name: folder.checkpoints / f"{name}.ckpt" for name in ("averaged", "best")}

@@ -150,8 +150,8 @@ def finished(cfg: DictConfig, key: str) -> tuple[Run, str]:
     run = Run.read(path_of(cfg, key).resolve(), row=key)
     if run.state != "done":
         raise ValueError(
-            f"{key}={cfg[key]} must be a finished run's folder, or task=evaluate's, but is {run.state}; finish it, or "
-            "name another."
+            f"{key}={cfg[key]} must be a finished run's folder, or task=evaluate's, but its state is {run.state}; "
+            "finish it, or name another."
         )
     if not OmegaConf.select(OmegaConf.create(run.config), "data.corpus._target_"):
         raise ValueError(

@@ -112,14 +112,12 @@ class StepSize:
         if fits_corpus and steps_in_epoch(cost, tokens_per_batch) < FEWEST_STEPS:
             tokens_per_batch = min(tokens_per_batch, longest + max(1, (total - 1) // (FEWEST_STEPS - 1)))
         steps = steps_in_epoch(cost, tokens_per_batch)
-        enough = max(
-            1, round(int(source.sum() + target.sum()) / 2 / tokens_per_batch)
-        )  # steps, not of the present size
+        full = max(1, round(int(source.sum() + target.sum()) / 2 / tokens_per_batch))  # steps that hold the budget
         return cls(
             tokens_per_batch,
             source_tokens=int(source.sum()) / steps,
             target_tokens=int(target.sum()) / steps,
-            enough=longest + math.ceil(total / enough),
+            enough=longest + math.ceil(total / full),
         )
 
     @property

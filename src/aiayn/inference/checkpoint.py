@@ -21,6 +21,7 @@ from hydra.utils import get_object, instantiate
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from aiayn.data.tokenizer import PAD, Tokenizer
 from aiayn.files import replacing
@@ -91,7 +92,7 @@ class Checkpoint:
                 f"there are {len(self.weights)} tensors."
             )
         try:
-            with torch.device("meta"):
+            with torch.device("meta"), _Undrawn():
                 described = build_model(self.config["model"], vocab_size=self.tokenizer.vocab_size)
         except ValueError:
             raise
@@ -102,6 +103,13 @@ class Checkpoint:
             described.load_state_dict(dict(self.weights), assign=True)
         except RuntimeError as error:
             raise ValueError(f"the checkpoint's weights do not fit its config: {line(error)}") from error
+
+
+class _Undrawn(TorchFunctionMode):
+    """Leaves embeddings as they are made: to draw them without memory, torch loads its compiler, which takes 2 s."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return kwargs["tensor"] if function is nn.init.normal_ else function(*args, **(kwargs or {}))
 
 
 def build_model(config: Mapping[str, Any], *, vocab_size: int) -> Transformer:

@@ -15,11 +15,12 @@ def sinusoids(length: int, d_model: int) -> Tensor:
 
     Sine and cosine alternate as in the paper's formula; its code, tensor2tensor, puts all sines first, which only
     permutes the dimensions. The angles are computed in float64: at position 10,000 float32 is off by up to 1e-3.
+    The table is made on the CPU, also where a model is only described: to reckon without data torch loads its compiler.
     """
-    position = torch.arange(length, dtype=torch.float64)[:, None]
-    rate = 10000 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
+    position = torch.arange(length, dtype=torch.float64, device="cpu")[:, None]
+    rate = 10000 ** (-torch.arange(0, d_model, 2, dtype=torch.float64, device="cpu") / d_model)
     angle = position * rate  # (length, d_model / 2)
-    table = torch.empty(length, d_model)
+    table = torch.empty(length, d_model, device="cpu")
     table[:, 0::2], table[:, 1::2] = angle.sin(), angle.cos()
     return table
 
