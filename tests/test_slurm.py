@@ -312,5 +312,5 @@ def test_a_requeued_job_of_two_tasks_finishes_and_a_failed_one_is_reported(clust
     assert code == 1
     assert (result(folder)["status"], result(folder)["steps"], result(folder)["world_size"]) == ("done", 200, 2), output
     assert ", resumed from step_" in (folder / "console.log").read_text()
-    assert output.splitlines()[-1].startswith("seed-1 failed: seed must be a whole number of at least 0, got -1.")
+    assert output.splitlines()[-1].startswith("seed-1 failed: seed must be at least 0 and below 4294967296, got -1.")
     assert "Traceback" not in output
