@@ -68,7 +68,7 @@ def test_a_run_leaves_a_result_with_its_provenance(finished: Path, outputs: Path
             assert "version:" in scored["dev"][key]["signature"]
     assert result["target_tokens"] > 0
     assert result["flops"] > 0
-    assert (result["averaged_steps"], result["averaged_asked"], result["stopped"]) == ([18, 21, 24], 3, None)
+    assert (result["averaged_steps"], result["stopped"]) == ([18, 21, 24], None)
     assert {"config", "config_hash", "command", "git_commit", "versions", "parameters", "made_of"} <= set(result)
     assert (result["threads"], result["precision"]) == (1, "32-true")
     assert (outputs / "prepared" / result["corpus"]).is_dir()

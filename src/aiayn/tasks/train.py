@@ -213,9 +213,7 @@ def ending(folder: RunFolder) -> dict[str, Any]:
     """What has ended a run before `training.max_steps`, if anything has, and which steps were averaged."""
     assert folder.latest is not None
     averaged = checkpoint.read_raw(folder.checkpoints / "averaged.ckpt")["averaged_steps"]
-    asked = folder.config["training"]["keep_checkpoints"]
-    stopped = checkpoint.read_raw(folder.latest).get("stopped")
-    return {"stopped": stopped, "averaged_steps": averaged, "averaged_asked": asked}
+    return {"stopped": checkpoint.read_raw(folder.latest).get("stopped"), "averaged_steps": averaged}
 
 
 def build_model(config: dict[str, Any], corpus: Corpus) -> Transformer:
