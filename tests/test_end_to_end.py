@@ -296,7 +296,7 @@ def test_a_command_that_is_ended_leaves_nothing_half_written(finished: Path, tmp
 
 
 def test_a_run_that_fails_says_why_in_its_folder(aiayn: CommandLine, tmp_path: Path) -> None:
-    done = aiayn(f"run_dir={tmp_path}", "data.vocab_size=90000", code=1)
+    done = aiayn(f"run_dir={tmp_path}", "data.vocab_size=20", code=1)
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["status"] == "failed"
     assert done.stderr.splitlines()[-1] == f"error: {result['error']}"
