@@ -77,6 +77,7 @@ class Experiment:
         self.folder = folder
         self.run = folder / "runs" / "tiny"
         self.exported = folder / "exported"
+        self.silent: dict[str, float] = {}  # seconds until a stage said its first word
         run = f"checkpoint={self.run}"
         self.arguments = {
             "prepare": ["task=prepare", *TINY],
@@ -110,7 +111,11 @@ class Experiment:
             SystemExit: with what it printed, if it fails.
         """
         began = time.monotonic()
-        if code := self.start(stage).wait():
+        process = self.start(stage)
+        while process.poll() is None and not self.said(stage):
+            time.sleep(0.01)
+        self.silent[stage] = time.monotonic() - began
+        if code := process.wait():
             sys.exit(f"{stage} ended with {code}:\n{self.said(stage)}")
         return time.monotonic() - began
 
@@ -199,8 +204,10 @@ def main() -> None:
                 for _ in range(times):
                     if experiment.has(stage):
                         break
-                    # Importing takes the first third; a resumed run has less to do, and may end before.
-                    if hit := experiment.killed(stage, after=seconds[stage] * chance.uniform(0.3, 1.0)):
+                    # Training speaks once all is imported, which takes longer than the work. A resumed run has less to
+                    # do, and may end before.
+                    imported = min(peace.silent["train"], 0.8 * seconds[stage])
+                    if hit := experiment.killed(stage, after=chance.uniform(imported, seconds[stage])):
                         kills[hit] += 1
                 if not experiment.has(stage):
                     experiment.finish(stage)
