@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "training": {"model", "data", "inference", "evaluation", "files"},
     "report": {"evaluation", "schema", "files", "identity", "stored_config", "terminal"},
     "callbacks": {*STAGES, "progress", "run_folder"},  # which files of a folder are the run's
-    "hydra_plugins": {"report", "schema", "files", "identity"},
+    "hydra_plugins": {"report", "schema", "errors", "files", "identity"},
     "tasks": {
         *STAGES,
         "report",
@@ -33,6 +33,7 @@ MAY_IMPORT = {
         "identity",
         "run_folder",
         "schema",
+        "errors",
         "terminal",
         "arguments",
     },
@@ -47,11 +48,13 @@ MAY_IMPORT = {
     "files": set(),
     "identity": {"files"},
     "run_folder": {"files", "identity", "schema"},
-    "schema": {"files", "identity"},
+    "schema": {"files"},
+    "resolvers": {"files", "identity", "schema"},
     "arguments": {"schema"},
     "stored_config": {"schema"},
     "aiayn": {"inference", "files"},
-    "run": {"schema"},  # and the task that the config names
+    "errors": {"schema"},
+    "run": {"schema", "resolvers", "errors"},  # and the task that the config names
 }
 
 
@@ -64,7 +67,9 @@ SLOW_TO_IMPORT = {"torch", "lightning", "torchmetrics"}
 WITHOUT_TORCH = [
     *(
         "run",
+        "aiayn.errors",
         "aiayn.identity",
+        "aiayn.resolvers",
         "aiayn.run_folder",
         "aiayn.schema",
         "aiayn.tasks.plan",

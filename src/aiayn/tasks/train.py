@@ -28,7 +28,6 @@ from aiayn.evaluation.metric import Metric
 from aiayn.inference import checkpoint
 from aiayn.model.transformer import Transformer
 from aiayn.run_folder import RunFolder, step_checkpoints
-from aiayn.schema import check
 from aiayn.tasks.evaluate import evaluate_splits, show
 from aiayn.tasks.prepare import prepare_corpus
 from aiayn.training.initialization import initialize
@@ -46,7 +45,6 @@ def train(cfg: DictConfig) -> float | None:
         Dev BLEU of the averaged checkpoint, for sweepers that optimise; None on ranks that do not evaluate.
     """
     config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
-    check(config)
     check_arguments(config)
     quiet_lightning()
     overrides = HydraConfig.get().overrides
