@@ -78,7 +78,7 @@ def test_a_run_has_all_metrics_unless_they_are_named() -> None:
 
 def test_without_arguments_it_is_the_demo() -> None:
     cfg = composed()
-    assert cfg.task == "aiayn.tasks.train.train"
+    assert cfg.task == "aiayn.commands.train.train"
     assert (cfg.model.name, cfg.data.name) == ("tiny", "numbers_ende")
 
 

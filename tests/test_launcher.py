@@ -15,7 +15,7 @@ from select import select
 
 import pytest
 
-from aiayn.report.sweep import stop_sweep
+from aiayn.runs.sweep import stop_sweep
 from hydra_plugins.aiayn_launcher.devices import share, visible_gpus
 
 STATE, _, BLEU, _, _ = range(5)  # columns of the table behind the row's name

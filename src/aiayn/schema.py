@@ -340,7 +340,7 @@ PATHS = (
     *("hypotheses", "references", "source", "target", "a", "b"),
 )
 # ... but for what is none in these tasks.
-NO_PATHS = {"aiayn.applications.compare.compare": {"checkpoint"}, "aiayn.applications.attention.attention": {"target"}}
+NO_PATHS = {"aiayn.commands.compare.compare": {"checkpoint"}, "aiayn.commands.attention.attention": {"target"}}
 
 
 def make_absolute(cfg: DictConfig) -> None:
