@@ -22,8 +22,8 @@ from torch import Tensor
 
 from aiayn.analysis.alignment import TOKENS, Link, links, shares
 from aiayn.analysis.weights import weights
-from aiayn.data.parallel_text import multi30k
-from aiayn.inference import checkpoint
+from aiayn.checkpoints import checkpoint
+from aiayn.data.corpora.multi30k import multi30k
 from aiayn.inference.beam_search import decode
 from aiayn.inference.scoring import batches
 

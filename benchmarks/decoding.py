@@ -18,9 +18,10 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from aiayn.data.parallel_text import multi30k
+from aiayn.checkpoints import checkpoint
+from aiayn.data.corpora.multi30k import multi30k
 from aiayn.evaluation.metric import sacre_bleu
-from aiayn.inference import beam_search, checkpoint, ctranslate2_decoder, export
+from aiayn.inference import beam_search, ctranslate2_decoder, export
 from aiayn.inference.translation import Decode
 
 SEARCHES = {"greedy": 1, "beam 4": 4}

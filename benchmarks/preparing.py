@@ -19,7 +19,7 @@ import numpy as np
 
 from aiayn.data import builder, corpus
 from aiayn.data.cleaning import KEPT, Cleaning
-from aiayn.data.parallel_text import TextFiles
+from aiayn.data.corpora.text import TextFiles
 from aiayn.data.tokenizer import Tokenizer
 
 TYPES = 400_000  # different words in a language

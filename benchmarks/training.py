@@ -24,13 +24,13 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 from aiayn.data.batching import Batch, BatchLoader, PairDataset, TokenBatchSampler
-from aiayn.data.parallel_text import multi30k
+from aiayn.data.corpora.multi30k import multi30k
 from aiayn.data.ragged import encode_pairs
 from aiayn.data.tokenizer import PAD, Tokenizer
-from aiayn.model.attention import MultiHeadAttention
-from aiayn.model.feed_forward import FeedForward
-from aiayn.model.norm import PostNorm
-from aiayn.model.position import SinusoidalPosition, sinusoids
+from aiayn.model.attention.multi_head import MultiHeadAttention
+from aiayn.model.feed_forward.relu import FeedForward
+from aiayn.model.norm.post import PostNorm
+from aiayn.model.position.sinusoidal import SinusoidalPosition, sinusoids
 from aiayn.model.transformer import Transformer
 from aiayn.training.module import losses
 

@@ -128,8 +128,8 @@ def write_checkpoint(path: Path, *overrides: str, words: Sequence[str], seed: in
     """
     import torch
 
+    from aiayn.checkpoints import checkpoint
     from aiayn.data.tokenizer import Tokenizer
-    from aiayn.inference import checkpoint
 
     config = OmegaConf.to_container(composed(*overrides))
     text = [f"{word} {word}s" for word in words]
@@ -204,10 +204,10 @@ def build() -> Callable[..., "Transformer"]:
     # Imported here, so that tests of the command line need not wait for torch.
     import torch
 
-    from aiayn.model.attention import MultiHeadAttention
-    from aiayn.model.feed_forward import FeedForward
-    from aiayn.model.norm import PostNorm
-    from aiayn.model.position import SinusoidalPosition
+    from aiayn.model.attention.multi_head import MultiHeadAttention
+    from aiayn.model.feed_forward.relu import FeedForward
+    from aiayn.model.norm.post import PostNorm
+    from aiayn.model.position.sinusoidal import SinusoidalPosition
     from aiayn.model.transformer import Transformer
 
     def build(

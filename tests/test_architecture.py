@@ -7,47 +7,35 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 MODULES = sorted(SOURCE.rglob("*.py"))
 PYTHON_FILES = [*MODULES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "benchmarks").rglob("*.py"))]
 
-STAGES = {"data", "model", "training", "inference", "evaluation"}
+STAGES = {"data", "model", "training", "checkpoints", "inference", "evaluation", "cost"}
+LEAVES = {"progress", "errors", "files", "identity", "schema", "stored_config", "terminal", "arguments"}
 # What each folder may import of ours besides itself; a module stands for itself, a folder for all its modules.
 MAY_IMPORT = {
     "data": {"progress", "files"},
     "model": set(),
     "evaluation": {"progress"},  # of TER
-    "inference": {"model", "data.tokenizer", "progress", "files", "identity", "stored_config"},
-    "training": {"model", "data", "inference", "evaluation", "files"},
-    "report": {"evaluation", "schema", "files", "identity", "stored_config", "terminal"},
-    "callbacks": {*STAGES, "progress", "run_folder"},  # which files of a folder are the run's
-    "hydra_plugins": {"report", "schema", "errors", "files", "identity"},
-    "tasks": {
-        *STAGES,
-        "report",
-        "callbacks",
-        "progress",
-        "files",
-        "identity",
-        "run_folder",
-        "schema",
-        "errors",
-        "terminal",
-        "arguments",
-    },
+    "cost": set(),
+    "checkpoints": {"model", "data.tokenizer", "files", "identity", "stored_config"},
+    "inference": {"model", "data.tokenizer", "checkpoints", "progress", "files"},
+    "training": {"model", "data", "checkpoints", "files"},
+    "runs": {"schema", "files", "identity", "stored_config", "terminal"},
+    "report": {"runs", "evaluation", "schema", "files", "identity", "stored_config", "terminal"},
+    "callbacks": {*STAGES, "progress", "runs"},  # which files of a folder are the run's
+    "hydra_plugins": {"runs", "schema", "errors", "files", "identity"},
     "analysis": {"model", "data.tokenizer", "inference", "evaluation", "progress", "files"},
     "serving": {"model", "data.tokenizer", "inference", "analysis"},
-    "applications": {
-        *(*STAGES, "analysis", "serving", "report", "tasks"),
-        *("progress", "files", "identity", "run_folder", "schema", "stored_config", "terminal", "arguments"),
-    },
+    "commands": {*STAGES, *LEAVES, "analysis", "callbacks", "serving", "runs", "report"},
     "progress": {"terminal"},
     "terminal": set(),
     "files": set(),
     "identity": {"files"},
-    "run_folder": {"files", "identity", "schema"},
     "schema": {"files"},
     "resolvers": {"files", "identity", "schema"},
     "arguments": {"schema"},
@@ -65,24 +53,15 @@ def module_name(path: Path) -> str:
 SLOW_TO_IMPORT = {"torch", "lightning", "torchmetrics"}
 # Needed before a task has started, or in processes that only handle text.
 WITHOUT_TORCH = [
+    *("run", "aiayn.errors", "aiayn.identity", "aiayn.resolvers", "aiayn.schema"),
+    *(f"aiayn.commands.{name}" for name in ("plan", "report", "status", "dashboard", "diff", "score")),
     *(
-        "run",
-        "aiayn.errors",
-        "aiayn.identity",
-        "aiayn.resolvers",
-        "aiayn.run_folder",
-        "aiayn.schema",
-        "aiayn.tasks.plan",
-        "aiayn.tasks.report",
-        "aiayn.tasks.status",
-        "aiayn.tasks.dashboard",
-        "aiayn.tasks.diff",
+        module_name(path)
+        for path in MODULES
+        if path.parent.name in ("evaluation", "cost", "runs", "report", "aiayn_launcher", "corpora")
     ),
-    "aiayn.applications.score",
-    *(module_name(path) for path in MODULES if path.parent.name == "evaluation"),
-    *(module_name(path) for path in MODULES if path.parent.name in ("report", "aiayn_launcher")),
     "aiayn.analysis.figures",
-    *(f"aiayn.data.{name}" for name in ("parallel_text", "numbers", "cleaning", "tokenizer", "corpus")),
+    *(f"aiayn.data.{name}" for name in ("parallel_text", "cleaning", "tokenizer", "corpus")),
 ]
 
 
@@ -118,14 +97,14 @@ def forbidden_imports(module: str, code: str) -> list[str]:
 @pytest.mark.parametrize(
     ("module", "code", "forbidden"),
     [
-        ("aiayn.model.encoder", "from aiayn.model.norm import PostNorm", []),
+        ("aiayn.model.encoder", "from aiayn.model.norm.post import PostNorm", []),
         ("aiayn.model.encoder", "from aiayn.data.batching import Batch", ["aiayn.data.batching.Batch"]),
         ("aiayn.model.encoder", "from ..data import batching", ["..data.batching"]),
-        ("aiayn.inference.checkpoint", "import aiayn.data.tokenizer", []),
-        ("aiayn.inference.checkpoint", "def f():\n    from aiayn.data import corpus", ["aiayn.data.corpus"]),
+        ("aiayn.checkpoints.checkpoint", "import aiayn.data.tokenizer", []),
+        ("aiayn.checkpoints.checkpoint", "def f():\n    from aiayn.data import corpus", ["aiayn.data.corpus"]),
         ("aiayn.training.module", "import aiayn.callbacks.bleu", ["aiayn.callbacks.bleu"]),
         ("run", "from aiayn import schema", []),
-        ("run", "from aiayn.tasks import train", ["aiayn.tasks.train"]),
+        ("run", "from aiayn.commands import train", ["aiayn.commands.train"]),
     ],
 )
 def test_the_rule_for_imports_knows_good_from_bad(module, code, forbidden):
@@ -146,7 +125,7 @@ def test_files_are_written_through_one_door(path):
     assert not found
 
 
-@pytest.mark.parametrize("path", sorted((SOURCE / "aiayn" / "model").glob("*.py")), ids=relative)
+@pytest.mark.parametrize("path", sorted((SOURCE / "aiayn" / "model").rglob("*.py")), ids=relative)
 def test_the_model_needs_torch_only(path):
     roots = {name.split(".")[0] for name in imports(path.read_text())}
     assert roots <= {"torch", "aiayn", *sys.stdlib_module_names}
@@ -171,13 +150,41 @@ print("loaded", sorted({SLOW_TO_IMPORT} & set(sys.modules)))
     assert process.stdout.splitlines()[-1] == "loaded []"
 
 
-@pytest.mark.parametrize("folder", sorted({path.parent for path in MODULES}), ids=relative)
-def test_a_folder_has_at_most_fourteen_files(folder):
-    assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= 14
+# Rooms of the code, by the groups of conf whose files name what is in them.
+ROOMS = {
+    **{f"model/{part}": f"aiayn.model.{part}" for part in ("attention", "position", "feed_forward", "norm")},
+    "model": "aiayn.model",
+    "data": "aiayn.data.corpora",
+    "callbacks": "aiayn.callbacks",
+    "task": "aiayn.commands",
+}
+# Whose folders lie below a stage's.
+PARTS = {tuple(room.split(".")[1:]) for room in ROOMS.values() if room.count(".") == 2}
 
 
-def test_the_house_has_one_level_of_folders():
-    assert {len(path.relative_to(SOURCE / "aiayn").parts) for path in (SOURCE / "aiayn").rglob("*.py")} <= {1, 2}
+def named(config: object) -> list[str]:
+    """What a YAML file names under `_target_` or `task`, at any depth."""
+    if not isinstance(config, dict):
+        return []
+    here = [config[key] for key in ("_target_", "task") if isinstance(config.get(key), str)]
+    return here + [name for value in config.values() for name in named(value)]
+
+
+CONFIGS = [(group, path) for group in ROOMS for path in sorted((ROOT / "conf" / group).glob("*.yaml"))]
+
+
+@pytest.mark.parametrize(("group", "path"), CONFIGS, ids=lambda value: getattr(value, "stem", None))
+def test_the_code_mirrors_conf(group, path):
+    for name in named(yaml.safe_load(path.read_text())):
+        module = name.rpartition(".")[0]
+        if module.startswith("aiayn.") and not module.startswith("aiayn.data.cleaning"):
+            assert module.rpartition(".")[0] == ROOMS[group]
+            assert group == "data" or module.rpartition(".")[2] == path.stem
+
+
+def test_a_stage_is_flat_but_for_its_parts():
+    folders = {path.relative_to(SOURCE / "aiayn").parent.parts for path in (SOURCE / "aiayn").rglob("*.py")}
+    assert {parts for parts in folders if len(parts) > 1} <= PARTS
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)

@@ -17,7 +17,7 @@ import pytest
 import torch
 from conftest import SMALL, CommandLine, command, composed, environment
 
-from aiayn.inference import checkpoint
+from aiayn.checkpoints import checkpoint
 
 pytestmark = pytest.mark.slow
 

@@ -15,10 +15,10 @@ from omegaconf import DictConfig, OmegaConf
 from aiayn import files
 from aiayn.identity import changed, differing, identity, is_own_corpus, made_of, module_of, row, settings
 from aiayn.report.rows import rows_of
-from aiayn.report.runs import Run
-from aiayn.report.sweep import Progress, show
 from aiayn.report.table import notes
-from aiayn.run_folder import RunFolder
+from aiayn.runs.run import Run
+from aiayn.runs.run_folder import RunFolder
+from aiayn.runs.sweep import Progress, show
 from hydra_plugins.aiayn_launcher.jobs import is_done, is_passed_over
 
 BASE = ["trainer=cpu", "trainer.precision=32-true"]
@@ -249,11 +249,11 @@ def test_another_run_under_the_name_that_it_begins_with_shows(group: str, key: s
     [
         {"_target_": "mine.Corpus"},
         {"_target_": "aiayn.data.parallel_text.Path.rmdir", "_args_": ["PLACE"]},
-        {"_target_": "aiayn.data.parallel_text.TextFiles", "train": {"_target_": "os.rmdir", "path": "PLACE"}},
-        {"_target_": "aiayn.data.parallel_text.TextFiles", "train": {"source": "${oc.env:HOME}", "target": "x"}},
-        {"_target_": "aiayn.data.parallel_text.TextFiles", "train": {"source": 3, "target": [None]}},
+        {"_target_": "aiayn.data.corpora.text.TextFiles", "train": {"_target_": "os.rmdir", "path": "PLACE"}},
+        {"_target_": "aiayn.data.corpora.text.TextFiles", "train": {"source": "${oc.env:HOME}", "target": "x"}},
+        {"_target_": "aiayn.data.corpora.text.TextFiles", "train": {"source": 3, "target": [None]}},
         {"_target_": 5},
-        {"_target_": ["aiayn.data.numbers.Numbers"]},
+        {"_target_": ["aiayn.data.corpora.numbers.Numbers"]},
         "text",
         None,
     ],
@@ -281,8 +281,11 @@ def test_of_an_older_result_nothing_is_known_to_have_changed(result: dict[str, A
 
 
 def test_a_dotted_path_leads_to_its_module() -> None:
-    found = module_of("aiayn.model.attention.MultiHeadAttention.forward")
-    assert found == ("aiayn.model.attention", files.__file__ and Path(files.__file__).parent / "model" / "attention.py")
+    found = module_of("aiayn.model.attention.multi_head.MultiHeadAttention.forward")
+    assert found == (
+        "aiayn.model.attention.multi_head",
+        files.__file__ and Path(files.__file__).parent / "model" / "attention" / "multi_head.py",
+    )
     assert module_of("nowhere.at.all") is module_of("") is module_of("..") is None
 
 

@@ -15,7 +15,7 @@ from select import select
 
 import pytest
 
-from aiayn.report.sweep import stop_sweep
+from aiayn.runs.sweep import stop_sweep
 from aiayn.schema import TRAIN
 from hydra_plugins.aiayn_launcher.devices import share, visible_gpus
 

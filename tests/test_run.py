@@ -12,7 +12,7 @@ import pytest
 from conftest import CommandLine, command, environment
 
 import run
-from aiayn.tasks import evaluate, prepare
+from aiayn.commands import evaluate, prepare
 
 
 def raising(error: BaseException) -> Callable[[object], NoReturn]:

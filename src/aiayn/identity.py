@@ -38,10 +38,18 @@ EXCEPT = {"metrics.bleu", "callbacks.best.monitor", "callbacks.best.mode"}
 ENDS = {"training.max_steps", "training.max_epochs", "trainer.max_time", "callbacks.early_stopping"}
 
 PACKAGE = Path(__file__).parent
-STAGES = ("data", "model", "training", "inference", "evaluation", "callbacks")  # of ours; figures go through them
+STAGES = (
+    "data",
+    "model",
+    "training",
+    "checkpoints",
+    "inference",
+    "evaluation",
+    "callbacks",
+)  # of ours; figures go through them
 CORPORA = (  # those that a config found on disk may name: a stranger may have written it
-    *(f"aiayn.data.parallel_text.{name}" for name in ("TextFiles", "HubText", "multi30k")),
-    "aiayn.data.numbers.Numbers",
+    *("aiayn.data.corpora.text.TextFiles", "aiayn.data.corpora.hub.HubText", "aiayn.data.corpora.multi30k.multi30k"),
+    "aiayn.data.corpora.numbers.Numbers",
 )
 
 
@@ -128,7 +136,7 @@ def made_of(config: Mapping[str, Any], *, own: bool) -> dict[str, str]:
     code = {f"aiayn.{stage}": _folder_hash(PACKAGE / stage) for stage in STAGES}
     for key, target in identity(config).items():
         found = module_of(target) if key.split(".")[-1] == "_target_" and isinstance(target, str) else None
-        if found and found[0].rpartition(".")[0] not in code:
+        if found and not any(found[0].startswith(f"{package}.") for package in code):
             code[found[0]] = digest(found[1])[:16]
     text = _text_hash((config.get("data") or {}).get("corpus"), own=own)
     others = {"initialize": (config.get("training") or {}).get("initialize")}
@@ -199,8 +207,8 @@ def _checkpoint_hash(names: Any) -> dict[str, str]:
 
 def _folder_hash(folder: Path) -> str:
     """Of the names and the contents of a package's files."""
-    files = sorted(file for file in folder.iterdir() if file.suffix in (".py", ".yaml"))
-    return _hash(json.dumps([[file.name, digest(file)] for file in files]))
+    files = sorted(file for file in folder.rglob("*") if file.suffix in (".py", ".yaml"))
+    return _hash(json.dumps([[str(file.relative_to(folder)), digest(file)] for file in files]))
 
 
 def _hash(text: str) -> str:

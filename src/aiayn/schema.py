@@ -16,7 +16,7 @@ from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 from aiayn.files import absolute
 
 PROJECT = Path(__file__).parents[2]
-TRAIN = "aiayn.tasks.train.train"
+TRAIN = "aiayn.commands.train.train"
 
 
 @dataclass
@@ -314,7 +314,7 @@ PATHS = (
     *("hypotheses", "references", "source", "target", "a", "b"),
 )
 # ... but for what is none in these tasks.
-NO_PATHS = {"aiayn.applications.compare.compare": {"checkpoint"}, "aiayn.applications.attention.attention": {"target"}}
+NO_PATHS = {"aiayn.commands.compare.compare": {"checkpoint"}, "aiayn.commands.attention.attention": {"target"}}
 
 
 def make_absolute(cfg: DictConfig) -> None:

@@ -12,7 +12,7 @@ from aiayn.analysis.weights import Weights, weights
 from aiayn.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from aiayn.evaluation.metric import sacre_bleu
 from aiayn.inference.translation import translator
-from aiayn.model.attention import MultiHeadAttention, scaled_dot_product_attention
+from aiayn.model.attention.multi_head import MultiHeadAttention, scaled_dot_product_attention
 
 SOURCES = [np.array(ids, dtype=np.int32) for ids in ([5, 7, 11], [], [9], [4, 5, 6, 7, 8, 9, 10])]
 TARGETS = [np.array(ids, dtype=np.int32) for ids in ([6, 8], [5, 5], [4, 12, 7, 9, 11], [10])]

@@ -18,9 +18,9 @@ from aiayn.callbacks.averaging import CheckpointAveraging
 from aiayn.callbacks.best import BestCheckpoint
 from aiayn.callbacks.early_stopping import EarlyStopping
 from aiayn.callbacks.ema import ExponentialMovingAverage
-from aiayn.inference import checkpoint
-from aiayn.run_folder import step_checkpoints
-from aiayn.training.checkpoint_io import AtomicCheckpointIO
+from aiayn.checkpoints import checkpoint
+from aiayn.checkpoints.checkpoint_io import AtomicCheckpointIO
+from aiayn.runs.run_folder import step_checkpoints
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 EPOCH = 13  # micro-batches; no multiple of what lies between checkpoints or validations

@@ -10,7 +10,7 @@ import torch
 from conftest import CommandLine, composed
 
 from aiayn.callbacks.ema import ExponentialMovingAverage
-from aiayn.inference import checkpoint
+from aiayn.checkpoints import checkpoint
 
 DECAY = 0.7
 FLAGS = ["training.max_steps=11", "training.checkpoint_steps=1", "training.validate_steps=11"]

@@ -15,8 +15,9 @@ import pytest
 from aiayn import progress
 from aiayn.data import builder
 from aiayn.data.cleaning import Cleaning
+from aiayn.data.corpora.multi30k import multi30k
 from aiayn.data.corpus import Corpus, prepare
-from aiayn.data.parallel_text import ParallelText, multi30k
+from aiayn.data.parallel_text import ParallelText
 from aiayn.data.ragged import Ragged, RaggedWriter
 from aiayn.data.tokenizer import UNK, Tokenizer
 

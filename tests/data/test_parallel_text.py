@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from aiayn.data.parallel_text import HubText, TextFiles, multi30k, read_lines
+from aiayn.data.corpora.hub import HubText
+from aiayn.data.corpora.multi30k import multi30k
+from aiayn.data.corpora.text import TextFiles
+from aiayn.data.parallel_text import read_lines
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 WMT14 = {"name": "wmt/wmt14", "subset": "de-en", "source_language": "en", "target_language": "de"}

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from aiayn.inference.beam_search import Hypothesis, by_length, decode, length_penalty, search
-from aiayn.model.position import LearnedPosition
+from aiayn.model.position.learned import LearnedPosition
 from aiayn.model.transformer import Transformer
 
 Build = Callable[..., Transformer]

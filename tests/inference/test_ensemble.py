@@ -4,15 +4,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_checkpoint import content
+from small_model import content
 from torch.nn import functional
 
+from aiayn.checkpoints import checkpoint
 from aiayn.data.tokenizer import BOS, EOS, Tokenizer
-from aiayn.inference import checkpoint, ensemble
+from aiayn.inference import ensemble
 from aiayn.inference.beam_search import decode
 from aiayn.inference.ensemble import Ensemble
 from aiayn.inference.scoring import log_likelihoods
-from aiayn.model.position import LearnedPosition
+from aiayn.model.position.learned import LearnedPosition
 from aiayn.model.transformer import Transformer
 
 Build = Callable[..., Transformer]

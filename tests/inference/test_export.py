@@ -10,10 +10,11 @@ import pytest
 import torch
 
 import aiayn
+from aiayn.checkpoints import checkpoint
+from aiayn.checkpoints.checkpoint import Checkpoint
 from aiayn.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
-from aiayn.inference import beam_search, checkpoint, ctranslate2_decoder
+from aiayn.inference import beam_search, ctranslate2_decoder
 from aiayn.inference.beam_search import Hypothesis
-from aiayn.inference.checkpoint import Checkpoint
 from aiayn.inference.export import FORBIDDEN, write_ctranslate2, write_safetensors
 from aiayn.inference.translation import load
 
@@ -42,10 +43,10 @@ def model_of(tokenizer: Tokenizer) -> Callable[..., Checkpoint]:
             **width,
             "layers": 2,
             "dropout": 0.1,
-            "attention": part("attention.MultiHeadAttention", **width, heads=2, d_k=d_k, d_v=d_v),
-            "feed_forward": part("feed_forward.FeedForward", **width, d_ff=31),
-            "norm": part("norm.PostNorm", **width, dropout=0.1),
-            "position": part(f"position.{position}Position", **width, **extra),
+            "attention": part("attention.multi_head.MultiHeadAttention", **width, heads=2, d_k=d_k, d_v=d_v),
+            "feed_forward": part("feed_forward.relu.FeedForward", **width, d_ff=31),
+            "norm": part("norm.post.PostNorm", **width, dropout=0.1),
+            "position": part(f"position.{position.lower()}.{position}Position", **width, **extra),
         }
         model = checkpoint.build_model(config, vocab_size=tokenizer.vocab_size)
         torch.nn.init.normal_(model.embedding.weight, std=0.5)
@@ -207,7 +208,7 @@ def test_an_illegal_setting_is_named(
 def test_a_part_that_ctranslate2_does_not_know_is_named(
     model_of: Callable[..., Checkpoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from aiayn.model import norm
+    from aiayn.model.norm import post as norm
 
     class OtherNorm(norm.PostNorm):
         pass
@@ -215,7 +216,7 @@ def test_a_part_that_ctranslate2_does_not_know_is_named(
     OtherNorm.__module__ = norm.__name__
     monkeypatch.setattr(norm, "OtherNorm", OtherNorm, raising=False)
     loaded = model_of()
-    loaded.config["model"]["norm"]["_target_"] = "aiayn.model.norm.OtherNorm"
+    loaded.config["model"]["norm"]["_target_"] = "aiayn.model.norm.post.OtherNorm"
     with pytest.raises(ValueError, match="does not know: OtherNorm; format=safetensors"):
         write_ctranslate2(loaded, tmp_path)
     with pytest.raises(ValueError, match=r"quantization must be one of int8, .* got int4"):

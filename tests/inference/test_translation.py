@@ -7,14 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_checkpoint import content
+from small_model import content
 
 import aiayn
+from aiayn.checkpoints import checkpoint
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.inference import checkpoint, ctranslate2_decoder
+from aiayn.inference import ctranslate2_decoder
 from aiayn.inference.beam_search import Hypothesis, decode
 from aiayn.inference.translation import Translator, distinct, open_with, translator
-from aiayn.model.position import LearnedPosition
+from aiayn.model.position.learned import LearnedPosition
 from aiayn.model.transformer import Transformer
 
 Build = Callable[..., Transformer]

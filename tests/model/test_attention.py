@@ -4,8 +4,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import linear, scaled_dot_product_attention
 
-from aiayn.model import attention
-from aiayn.model.attention import Cache, MultiHeadAttention, keep_rows
+from aiayn.model.attention import multi_head as attention
+from aiayn.model.attention.multi_head import Cache, MultiHeadAttention, keep_rows
 
 D_MODEL, HEADS, D_K, D_V = 13, 3, 5, 7
 

@@ -2,10 +2,10 @@ from functools import partial
 
 import torch
 
-from aiayn.model.attention import MultiHeadAttention
+from aiayn.model.attention.multi_head import MultiHeadAttention
 from aiayn.model.encoder import EncoderLayer
-from aiayn.model.feed_forward import FeedForward
-from aiayn.model.norm import PostNorm
+from aiayn.model.feed_forward.relu import FeedForward
+from aiayn.model.norm.post import PostNorm
 
 
 def test_a_layer_is_attention_then_feed_forward_each_normalised_after_its_residual() -> None:

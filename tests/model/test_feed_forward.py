@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from aiayn.model.feed_forward import FeedForward
+from aiayn.model.feed_forward.relu import FeedForward
 
 
 def test_it_is_equation_2() -> None:

@@ -1,6 +1,6 @@
 import torch
 
-from aiayn.model.norm import PostNorm
+from aiayn.model.norm.post import PostNorm
 
 
 def test_the_sum_is_normalised_after_the_addition() -> None:

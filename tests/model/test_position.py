@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from aiayn.model.position import LearnedPosition, SinusoidalPosition, sinusoids
+from aiayn.model.position.learned import LearnedPosition
+from aiayn.model.position.sinusoidal import SinusoidalPosition, sinusoids
 
 
 def test_sine_and_cosine_alternate_as_in_the_formula() -> None:

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from aiayn.model.position import LearnedPosition, SinusoidalPosition
+from aiayn.model.position.learned import LearnedPosition
+from aiayn.model.position.sinusoidal import SinusoidalPosition
 from aiayn.model.transformer import Transformer
 
 Build = Callable[..., Transformer]

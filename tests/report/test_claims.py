@@ -26,7 +26,7 @@ from aiayn.report.claims import (
     read_claim,
 )
 from aiayn.report.rows import Row, bootstrap, rows_of
-from aiayn.report.runs import Run, read_folder
+from aiayn.runs.run import Run, read_folder
 
 ROOT = Path(__file__).parents[2]
 ENTRY = {"text": "x", "row": "a", "against": "b", "metric": "bleu", "direction": "worse"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aiayn.report.runs import Run
+from aiayn.runs.run import Run
 
 pytest.importorskip("wandb_workspaces")
 

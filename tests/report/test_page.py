@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from aiayn.report.page import page
 from aiayn.report.plots import draw, plots
 from aiayn.report.rows import Row, bootstrap, rows_of
-from aiayn.report.runs import read_folder
 from aiayn.report.table import notes
+from aiayn.runs.run import read_folder
 
 EVIL = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">$\\nosuch$"
 

@@ -10,8 +10,8 @@ from omegaconf import OmegaConf
 
 from aiayn.evaluation.significance import bleu, p_value, resampled_sums
 from aiayn.report.rows import Row, base_of, bootstrap, differences, rows_of
-from aiayn.report.runs import Run, read_folder, read_rows
 from aiayn.report.table import notes
+from aiayn.runs.run import Run, read_folder, read_rows
 
 
 def test_runs_that_differ_in_their_seed_are_one_row(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_an_evaluation_of_another_checkpoint_is_not_done(tmp_path: Path) -> None
 
 
 def test_a_part_that_repeats_a_setting_is_left_out(tmp_path: Path) -> None:
-    attention = {"_target_": "aiayn.model.attention.MultiHeadAttention", "heads": 8, "window": 3}
+    attention = {"_target_": "aiayn.model.attention.multi_head.MultiHeadAttention", "heads": 8, "window": 3}
     write_run(tmp_path / "x", config("x", model__attention=attention))
     (row,) = rows_of(read_folder(tmp_path))
     assert "model.attention.heads" not in row.settings

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from aiayn.report.formats import latex, markdown, to_csv, to_latex, to_markdown, to_terminal
 from aiayn.report.rows import Row, bootstrap, rows_of
-from aiayn.report.runs import Run, read_folder
 from aiayn.report.table import columns, notes
+from aiayn.runs.run import Run, read_folder
 
 PAPER = {"perplexity": 4.92, "bleu": 25.8, "parameters": 65e6}
 

@@ -1,4 +1,4 @@
-"""Where the service listens, and for whom; tests/applications/test_serve.py has the server at work."""
+"""Where the service listens, and for whom; tests/commands/test_serve.py has the server at work."""
 
 import asyncio
 import re

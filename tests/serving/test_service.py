@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from aiayn.applications.serve import attention_of
+from aiayn.commands.serve import attention_of
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.inference.translation import Translator, translator
-from aiayn.model.position import LearnedPosition
+from aiayn.model.position.learned import LearnedPosition
 from aiayn.model.transformer import Transformer
 from aiayn.serving import service as service_module
 from aiayn.serving.service import Limits, Service

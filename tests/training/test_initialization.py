@@ -9,8 +9,8 @@ import pytest
 import torch
 from conftest import SMALL, write_checkpoint
 
+from aiayn.checkpoints import checkpoint
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.inference import checkpoint
 from aiayn.model.transformer import Transformer
 from aiayn.training.initialization import initialize
 

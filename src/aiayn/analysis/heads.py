@@ -19,7 +19,7 @@ from aiayn.evaluation.metric import Score
 from aiayn.evaluation.significance import bleu, holm, p_value, resampled_sums, statistics
 from aiayn.inference.scoring import batches
 from aiayn.inference.translation import Translator
-from aiayn.model.attention import MultiHeadAttention
+from aiayn.model.attention.multi_head import MultiHeadAttention
 from aiayn.model.transformer import Transformer
 from aiayn.progress import progress
 

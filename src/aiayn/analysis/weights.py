@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aiayn.model.attention import attention_weights
+from aiayn.model.attention.multi_head import attention_weights
 from aiayn.model.transformer import Transformer
 
 # The kinds of attention in a model, and what each is called wherever it is shown.

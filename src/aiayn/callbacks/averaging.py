@@ -13,8 +13,8 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, Timer
 
-from aiayn.inference import averaging, checkpoint
-from aiayn.run_folder import step_checkpoints, step_file
+from aiayn.checkpoints import averaging, checkpoint
+from aiayn.runs.run_folder import step_checkpoints, step_file
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from aiayn.inference import checkpoint
+from aiayn.checkpoints import checkpoint
 
 
 class BestCheckpoint(Callback):

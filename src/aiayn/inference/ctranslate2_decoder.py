@@ -20,8 +20,8 @@ import ctranslate2
 import numpy as np
 import torch
 
+from aiayn.checkpoints import checkpoint
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.inference import checkpoint
 from aiayn.inference.beam_search import Hypothesis, by_length, check, length_penalty
 
 VOCABULARY = "shared_vocabulary.json"  # as CTranslate2 names it

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from aiayn.inference.checkpoint import Checkpoint, read
+from aiayn.checkpoints.checkpoint import Checkpoint, read
 from aiayn.model.decoder import DecoderState
 from aiayn.model.transformer import Transformer
 

@@ -22,15 +22,16 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional
 
+from aiayn.checkpoints.checkpoint import FORMATS, MANIFEST, TOKENIZER, WEIGHTS, Checkpoint, weights_hash
 from aiayn.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
-from aiayn.inference.checkpoint import FORMATS, MANIFEST, TOKENIZER, WEIGHTS, Checkpoint, weights_hash
-from aiayn.model.attention import MultiHeadAttention
+from aiayn.model.attention.multi_head import MultiHeadAttention
 from aiayn.model.decoder import Decoder, DecoderLayer
 from aiayn.model.dropout import Dropout
 from aiayn.model.encoder import Encoder, EncoderLayer
-from aiayn.model.feed_forward import FeedForward
-from aiayn.model.norm import PostNorm
-from aiayn.model.position import LearnedPosition, SinusoidalPosition
+from aiayn.model.feed_forward.relu import FeedForward
+from aiayn.model.norm.post import PostNorm
+from aiayn.model.position.learned import LearnedPosition
+from aiayn.model.position.sinusoidal import SinusoidalPosition
 from aiayn.model.transformer import Transformer
 
 FORBIDDEN = -1e4  # a logit that no other comes near; float16 can hold it

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from aiayn.checkpoints.checkpoint import Checkpoint, is_exported, read
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.inference import ctranslate2_decoder, ensemble, export, sampling
 from aiayn.inference.beam_search import Hypothesis, decode, length_penalty
-from aiayn.inference.checkpoint import Checkpoint, is_exported, read
 from aiayn.inference.ctranslate2_decoder import Exported
 from aiayn.inference.ensemble import Ensemble
 from aiayn.model.transformer import Transformer

@@ -12,7 +12,7 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from aiayn.model.attention import Cache, keep_rows
+from aiayn.model.attention.multi_head import Cache, keep_rows
 
 
 @dataclass

@@ -14,8 +14,8 @@ import wandb_workspaces.workspaces as ws
 from wandb_workspaces import expr
 
 from aiayn.report.rows import SETTINGS, rows_of
-from aiayn.report.runs import Run
 from aiayn.report.table import AS_IN_PAPER, measured_on
+from aiayn.runs.run import Run
 
 STEP = "trainer/global_step"  # W&B's own step starts again when a run is resumed offline
 

@@ -13,8 +13,8 @@ from typing import Any
 from aiayn.report.claims import FAILS, HOLDS, Verdict
 from aiayn.report.plots import Line, Panel, Plot, tidy
 from aiayn.report.rows import Row, devices, measured
-from aiayn.report.runs import Run
 from aiayn.report.table import VERDICT_HEADS, Notes, breaks, cells, columns, setting, verdict_cells, verdict_note
+from aiayn.runs.run import Run
 
 PAGE = Template("""<!doctype html>
 <html lang="en">

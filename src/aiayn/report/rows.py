@@ -13,7 +13,7 @@ import numpy as np
 
 from aiayn.evaluation import significance
 from aiayn.identity import identity, leaves, settings
-from aiayn.report.runs import Run
+from aiayn.runs.run import Run
 
 log = logging.getLogger(__name__)
 

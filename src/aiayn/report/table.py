@@ -8,7 +8,7 @@ from typing import Any
 from aiayn.evaluation.significance import Interval
 from aiayn.report.claims import LEVEL, SENTENCES, Verdict
 from aiayn.report.rows import ONE_SEED, SETTINGS, Figure, Row, base_of, devices, differences, measured
-from aiayn.report.runs import Run
+from aiayn.runs.run import Run
 
 PLUS_MINUS, MINUS = "\u00b1", "\u2212"
 VERDICT_HEADS = ["claim", "effect, 95 % interval", "p", "paper", "verdict"]

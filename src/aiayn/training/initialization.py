@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from aiayn.checkpoints import checkpoint
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.files import digest
-from aiayn.inference import checkpoint
 from aiayn.model.transformer import Transformer
 
 

@@ -11,7 +11,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
-from aiayn.training.checkpoint_io import AtomicCheckpointIO
+from aiayn.checkpoints.checkpoint_io import AtomicCheckpointIO
 
 # What Lightning is told by keys of ours.
 KEYS = {

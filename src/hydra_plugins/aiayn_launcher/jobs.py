@@ -20,8 +20,8 @@ from aiayn.identity import differing
 from aiayn.schema import check_run, make_absolute
 
 if TYPE_CHECKING:  # what a sweep alone needs is imported when it starts, since Hydra imports this module every time
-    from aiayn.report.runs import Run
-    from aiayn.report.sweep import Progress
+    from aiayn.runs.run import Run
+    from aiayn.runs.sweep import Progress
 
 log = logging.getLogger(__name__)
 
@@ -95,15 +95,15 @@ def resolved(job: Job) -> dict[str, Any]:
 
 def progress_of(jobs: Sequence[Job], state: str) -> list["Progress"]:
     """How far each job is, all of them in `state` at first."""
-    from aiayn.report.runs import Run
-    from aiayn.report.sweep import Progress
+    from aiayn.runs.run import Run
+    from aiayn.runs.sweep import Progress
 
     return [Progress(Run.read(job.folder, row=job.row, config=resolved(job)), state) for job in jobs]
 
 
 def refuse(jobs: Sequence[Job], rows: Sequence["Progress"]) -> None:
     """Let the rows that would be refused fail before any is launched, each on its console; the others are to run."""
-    from aiayn.report.runs import CONSOLE
+    from aiayn.runs.run import CONSOLE
 
     for job, row in zip(jobs, rows, strict=True):
         try:
@@ -138,7 +138,7 @@ def is_passed_over(row: "Progress") -> bool:
 
 def finish(jobs: Sequence[Job], rows: Sequence["Progress"]) -> list[JobReturn]:
     """Show what became of the jobs, and leave with 1 if one failed; else what Hydra wants to know of them."""
-    from aiayn.report.sweep import show
+    from aiayn.runs.sweep import show
 
     show(rows)
     if any(row.state.startswith("failed") for row in rows):

@@ -35,7 +35,7 @@ from hydra_plugins.aiayn_launcher.jobs import Job, compose, finish, is_passed_ov
 from hydra_plugins.aiayn_launcher.process import received_signals, run_process
 
 if TYPE_CHECKING:  # what a sweep alone needs is imported when it starts, since Hydra imports this module every time
-    from aiayn.report.sweep import Progress
+    from aiayn.runs.sweep import Progress
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class ProcessLauncher(Launcher):
             ValueError: if there is no job, two jobs have the same folder, there are not enough devices for so many at
                 a time, or another process sweeps in the folder.
         """
-        from aiayn.report.sweep import lock_sweep, show
+        from aiayn.runs.sweep import lock_sweep, show
 
         setup_globals()
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
@@ -98,7 +98,7 @@ class ProcessLauncher(Launcher):
 
     def _run_all(self, jobs: list[Job], rows: list["Progress"], gpus: list[str], signals: list[int]) -> None:
         """Run the jobs, each waited for by a thread; this one receives the signals, and shows the table."""
-        from aiayn.report.sweep import live
+        from aiayn.runs.sweep import live
 
         slots: SimpleQueue[int] = SimpleQueue()
         for slot in range(min(self.parallel, len(jobs))):
@@ -130,7 +130,7 @@ class ProcessLauncher(Launcher):
 
     def _run(self, job: Job, row: "Progress", title: str, environment: dict[str, str], signals: list[int]) -> None:
         """Run a job, unless this very job was finished before; with another config in its folder, the run judges."""
-        from aiayn.report.runs import CONSOLE
+        from aiayn.runs.run import CONSOLE
 
         level = logging.DEBUG if self.terminal else logging.INFO
         row.refresh()

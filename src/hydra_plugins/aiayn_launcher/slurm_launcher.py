@@ -31,7 +31,7 @@ from aiayn.files import absolute
 from hydra_plugins.aiayn_launcher.jobs import Job, compose, finish, is_passed_over, progress_of, refuse
 
 if TYPE_CHECKING:
-    from aiayn.report.sweep import Progress
+    from aiayn.runs.sweep import Progress
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class SlurmLauncher(submitit_launcher.SlurmLauncher):
             ValueError: if there is no SLURM, or it refuses the jobs; if there is no job, two jobs have the same folder,
                 or another process sweeps in the folder.
         """
-        from aiayn.report.sweep import lock_sweep
+        from aiayn.runs.sweep import lock_sweep
 
         setup_globals()
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
@@ -203,6 +203,6 @@ def slurm_id(folder: Path) -> str:
 
 def console(folder: Path) -> Path:
     """Where a job's output is found."""
-    from aiayn.report.runs import CONSOLE
+    from aiayn.runs.run import CONSOLE
 
     return folder / CONSOLE

@@ -1,1 +1,0 @@
-"""Commands for finished models: use them, and look into them."""

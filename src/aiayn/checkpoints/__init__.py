@@ -1,0 +1,1 @@
+"""A model in a file: written, read, averaged, and Lightning's door to it."""

@@ -1,0 +1,311 @@
+"""One self-contained file: weights, resolved config and tokenizer, so that translating needs nothing else.
+
+A checkpoint is data. It holds plain containers and tensors, is read with `weights_only=True`, and names only classes
+of this package, so opening a stranger's file runs no code that the file chose. A file is complete or it is not there:
+it is written under a temporary name beside its place and renamed. A folder that `export.py` has written with
+safetensors is read as such a file is.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.errors import HydraException
+from hydra.utils import get_object, instantiate
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from aiayn.checkpoints import archive
+from aiayn.checkpoints.archive import line
+from aiayn.data.tokenizer import PAD, Tokenizer
+from aiayn.files import replacing
+from aiayn.model.decoder import Decoder
+from aiayn.model.encoder import Encoder
+from aiayn.model.transformer import Transformer
+from aiayn.stored_config import checked
+
+PREFIX = "model."  # of the weights' names: the LightningModule keeps the Transformer under this attribute
+# What a checkpoint holds besides Lightning's own entries.
+KINDS: dict[str, type] = {
+    "state_dict": dict,
+    "config": dict,
+    "tokenizer": Tensor,
+    "tokenizer_hash": str,
+    "global_step": int,
+}
+# Files of a folder that `export.py` writes, its weights' by format; and what its manifest holds, with the tokenizer.
+MANIFEST, TOKENIZER, WEIGHTS = "aiayn.json", "tokenizer.model", "model.safetensors"
+FORMATS = {"safetensors": WEIGHTS, "ctranslate2": "model.bin"}
+MANIFEST_KINDS = {"format": str, **{key: kind for key, kind in KINDS.items() if key != "state_dict"}}
+PARTS = ("attention", "feed_forward", "norm", "position")
+WHOLE = (Transformer, Encoder, Decoder)  # and what is made of them
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What evaluation and translation need.
+
+    Attributes:
+        weights: the Transformer's state dict.
+        config: the run's resolved config, plain containers.
+        tokenizer: the one the model was trained with.
+        step: optimizer steps behind it.
+    """
+
+    weights: dict[str, Tensor]
+    config: dict[str, Any]
+    tokenizer: Tokenizer
+    step: int
+
+    def model(self, accelerator: str = "cpu") -> Transformer:
+        """The Transformer with these weights, in evaluation mode.
+
+        Args:
+            accelerator: As `trainer.accelerator`; "auto" takes the GPU when there is one.
+
+        Raises:
+            ValueError: if the weights do not fit the config.
+        """
+        has_gpu = torch.cuda.is_available()
+        if accelerator not in ("auto", "cpu", "gpu", "cuda", "mps", "tpu"):
+            raise ValueError(f"trainer.accelerator must be auto, cpu, gpu, cuda, mps or tpu, got {accelerator}.")
+        if accelerator in ("gpu", "cuda") and not has_gpu:
+            raise ValueError(f"trainer.accelerator={accelerator}, but torch sees no GPU; give auto or cpu.")
+        self._check_fit()
+        model = build_model(self.config["model"], vocab_size=self.tokenizer.vocab_size)
+        model.load_state_dict(self.weights)
+        return model.eval().to("cuda" if has_gpu and accelerator in ("auto", "gpu", "cuda") else "cpu")
+
+    def _check_fit(self) -> None:
+        """Refuse a config of other sizes than the weights have, before memory is taken for them."""
+        if self.config["model"].get("layers", 0) > len(self.weights):
+            raise ValueError(
+                f"the checkpoint's weights do not fit its config: model.layers={self.config['model']['layers']}, and "
+                f"there are {len(self.weights)} tensors."
+            )
+        try:
+            with torch.device("meta"), _Undrawn():
+                described = build_model(self.config["model"], vocab_size=self.tokenizer.vocab_size)
+        except ValueError:
+            raise
+        except Exception as error:  # the values may be any that parts can be called with
+            raise ValueError(f"the checkpoint's config describes no model of ours: {line(error)}") from error
+        try:
+            # A plain dict: torch notes `assign` in the metadata of a module's own, and would assign ever after.
+            described.load_state_dict(dict(self.weights), assign=True)
+        except RuntimeError as error:
+            raise ValueError(f"the checkpoint's weights do not fit its config: {line(error)}") from error
+
+
+class _Undrawn(TorchFunctionMode):
+    """Leaves embeddings as they are made: to draw them without memory, torch loads its compiler, which takes 2 s."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return kwargs["tensor"] if function is nn.init.normal_ else function(*args, **(kwargs or {}))
+
+
+def build_model(config: Mapping[str, Any], *, vocab_size: int) -> Transformer:
+    """The Transformer that a `model` config describes.
+
+    Raises:
+        ValueError: if the config names anything but modules of `aiayn.model`, or illegal sizes.
+    """
+    for target in targets(config):
+        found = own(target, package="aiayn.model")
+        if not (isinstance(found, type) and issubclass(found, nn.Module)) or issubclass(found, WHOLE):
+            raise ValueError(f"the model config names {target}; only modules of aiayn.model are accepted as its parts.")
+    return Transformer(
+        vocab_size,
+        layers=config["layers"],
+        d_model=config["d_model"],
+        dropout=config["dropout"],
+        pad_id=PAD,
+        **{part: instantiate(config[part]) for part in PARTS},
+    )
+
+
+def own(target: str, *, package: str) -> Any:
+    """What a dotted path names, if it was defined in `package`; None otherwise, without importing anything else."""
+    if not target.startswith(f"{package}."):
+        return None
+    try:
+        found = get_object(target)
+    except (ImportError, HydraException):  # there is no such thing
+        return None
+    return found if (getattr(found, "__module__", None) or "").startswith(package) else None
+
+
+def targets(config: Any) -> Iterator[str]:
+    """Everything that a resolved config would call."""
+    if isinstance(config, Mapping):
+        for key, value in config.items():
+            if key == "_target_":
+                yield str(value)
+            else:
+                yield from targets(value)
+    elif isinstance(config, list | tuple):
+        for value in config:
+            yield from targets(value)
+
+
+def contents(config: dict[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
+    """What a checkpoint holds besides weights and training state. The tokenizer's model travels as a byte tensor."""
+    model = torch.frombuffer(bytearray(tokenizer.model), dtype=torch.uint8)
+    return {"config": config, "tokenizer": model, "tokenizer_hash": tokenizer.hash}
+
+
+def write(path: Path, content: dict[str, Any]) -> None:
+    """Write a checkpoint, whole or not at all.
+
+    Raises:
+        OSError: if it cannot be written, a full disk for one; an older file of that name is then untouched.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(f"could not write the checkpoint {path}: it is no file; name another output.")
+    try:
+        with replacing(path) as place, place.open("wb") as file:
+            torch.save(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+    except (OSError, RuntimeError) as error:  # torch's archive writer turns a failed write into a RuntimeError
+        reason = error if isinstance(error, OSError) else error.__context__ or error
+        raise OSError(f"could not write the checkpoint {path}: {reason}; earlier ones are untouched.") from error
+
+
+def located(path: Path) -> Path:
+    """The checkpoint that a path means: of a run's folder its averaged one; an exported folder is one itself.
+
+    Raises:
+        ValueError: if it is another folder.
+    """
+    if not path.is_dir() or (path / MANIFEST).is_file():
+        return path
+    averaged = path / "checkpoints" / "averaged.ckpt"
+    if not averaged.is_file():
+        raise ValueError(f"checkpoint {path} is a folder without checkpoints/averaged.ckpt; name a file.")
+    return averaged
+
+
+def read_raw(path: Path) -> dict[str, Any]:
+    """The whole content of a checkpoint file, or of a folder exported with safetensors, on the CPU.
+
+    Raises:
+        ValueError: if it is missing, damaged, or not a checkpoint of this project.
+        OSError: if the system does not let it be read.
+    """
+    path = located(path)
+    if not path.exists():
+        raise ValueError(f"checkpoint {path} does not exist.")
+    if not path.is_dir():
+        return _checked(archive.load(path), path, KINDS, size=path.stat().st_size)
+    content = read_exported(path, kind="safetensors")
+    try:
+        weights = load_file(path / WEIGHTS)
+    except SafetensorError as error:
+        raise ValueError(f"checkpoint {path} cannot be read: {WEIGHTS}: {line(error)}.") from error
+    return {**content, "state_dict": {f"{PREFIX}{name}": value for name, value in weights.items()}}
+
+
+def is_exported(path: Path, *, kind: str) -> bool:
+    """Whether a path is a folder of `export.py` in the format `kind`."""
+    with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+        return json.loads((path / MANIFEST).read_text(encoding="utf-8"))["format"] == kind
+    return False
+
+
+def read_exported(folder: Path, *, kind: str) -> dict[str, Any]:
+    """What a folder of `export.py` holds besides its weights: its manifest, and the tokenizer as in `contents`.
+
+    Raises:
+        ValueError: if it is incomplete, damaged, or was exported in another format than `kind`.
+    """
+    try:
+        content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        tokenizer = torch.frombuffer(bytearray((folder / TOKENIZER).read_bytes()), dtype=torch.uint8)
+    except (FileNotFoundError, ValueError, RecursionError) as error:
+        raise ValueError(f"checkpoint {folder} is not a whole folder of task=export: {line(error)}.") from error
+    content = {**content, "tokenizer": tokenizer} if isinstance(content, dict) else {}
+    content = _checked(content, folder, MANIFEST_KINDS, size=tokenizer.numel())
+    if content["format"] != kind:
+        raise ValueError(
+            f"checkpoint {folder} was exported with format={content['format']}, and {kind} is needed; "
+            "task=translate and task=serve take ctranslate2, everything else takes safetensors."
+        )
+    file = folder / FORMATS[kind]
+    if not file.is_file():
+        raise ValueError(f"checkpoint {folder} is not a whole folder of task=export: {file.name} is missing.")
+    if "weights_hash" in content and weights_hash(file) != content["weights_hash"]:  # older exports have none
+        raise ValueError(f"checkpoint {folder} is damaged: its {file.name} does not have the stored hash.")
+    return content
+
+
+def weights_hash(file: Path) -> str:
+    """SHA-256 of the weights of an exported folder, in hexadecimal: neither of the formats has checksums."""
+    with file.open("rb") as weights:
+        return hashlib.file_digest(weights, "sha256").hexdigest()
+
+
+def _checked(content: Any, path: Path, kinds: Mapping[str, type], *, size: int) -> dict[str, Any]:
+    """The content, if it is a checkpoint's, its config as `stored_config.checked` gives it.
+
+    Args:
+        content: What was read.
+        path: Whose content it is.
+        kinds: What it must hold.
+        size: Of the file, in bytes; what its tensors take in memory is no more.
+    """
+    content = content if isinstance(content, dict) else {}
+    wrong = [key for key, kind in kinds.items() if not isinstance(content.get(key), kind)]
+    if not wrong and not isinstance(content["config"].get("model"), dict):
+        wrong.append("model")
+    if not wrong:
+        named = {key: content[key] for key in ("state_dict", "current_model_state") if key in content}
+        named["tokenizer"] = {"tokenizer": content["tokenizer"]}
+        wrong = [f"{key} of numbers" for key, tensors in named.items() if not archive.plain_tensors(tensors, size=size)]
+    if wrong:
+        raise ValueError(f"checkpoint {path} was not written by aiayn: it holds no {', '.join(wrong)}.")
+    try:
+        return {**content, "config": checked(content["config"])}
+    except ValueError as error:
+        raise ValueError(f"checkpoint {path} has a config that is not aiayn's: {error}") from error
+
+
+def stored_tokenizer(content: Mapping[str, Any], path: Path) -> Tokenizer:
+    """The tokenizer of a checkpoint's content.
+
+    Raises:
+        ValueError: if it is damaged.
+    """
+    model = content["tokenizer"].numpy().tobytes()
+    if hashlib.sha256(model).hexdigest() != content["tokenizer_hash"]:
+        raise ValueError(f"checkpoint {path} is damaged: its tokenizer does not have the stored hash.")
+    return Tokenizer(model)
+
+
+def read(path: Path) -> Checkpoint:
+    """Open a checkpoint for evaluation or translation.
+
+    Raises:
+        ValueError: as `read_raw`, or if the tokenizer inside is damaged.
+    """
+    return unpacked(read_raw(path), path)
+
+
+def unpacked(content: dict[str, Any], path: Path) -> Checkpoint:
+    """What evaluation and translation need of a checkpoint's content.
+
+    Raises:
+        ValueError: if the tokenizer inside is damaged; `path` is whose content it says it is.
+    """
+    tokenizer = stored_tokenizer(content, path)
+    named = {str(name): value for name, value in content["state_dict"].items()}
+    weights = {name.removeprefix(PREFIX): value for name, value in named.items() if name.startswith(PREFIX)}
+    return Checkpoint(weights, content["config"], tokenizer, content["global_step"])

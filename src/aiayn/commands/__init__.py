@@ -1,0 +1,1 @@
+"""What `task=` names, a file for each of conf/task."""

@@ -1,0 +1,312 @@
+"""task=compare: two systems on one test set: scores with p-values, and where they differ.
+
+Reads the translations that a run, or task=evaluate, left in its folder, and the text from the corpus that its config
+names; nothing is decoded.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
+
+import numpy as np
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from aiayn.commands.inputs import described, evaluated_data, split_text
+from aiayn.data.parallel_text import ParallelText, read_lines
+from aiayn.evaluation.comparison import (
+    Bucket,
+    bleu_by_length,
+    differences,
+    most_apart,
+    occurrences,
+    sentence_scores,
+    words,
+    words_by_frequency,
+)
+from aiayn.evaluation.metric import counted_like
+from aiayn.files import write_text
+from aiayn.identity import leaves
+from aiayn.report.formats import markdown, markdown_table
+from aiayn.report.table import MINUS, Column, Notes, cells
+from aiayn.runs.run import Run
+from aiayn.schema import count_of, output_of, path_of
+from aiayn.stored_config import checked
+from aiayn.terminal import Terminal
+
+log = logging.getLogger(__name__)
+
+P_VALUES = (
+    "p: the chance of such a difference between equal systems, by paired bootstrap (one-tailed) and paired approximate "
+    "randomisation (two-sided), both sacreBLEU's. It is of sentences alone: to train again changes the difference too. "
+    "The lower TER, the better."
+)
+BY_CHRF = "By chrF of the sentence: where there is no common 4-gram, BLEU of a sentence is what its smoothing says."
+
+
+@dataclass(frozen=True)
+class System:
+    """One of the two.
+
+    Attributes:
+        name: Where it is and of which checkpoint.
+        data: Config of the data that it translated.
+        corpus: Built from it.
+        sources: Of the split.
+        references: As many.
+        hypotheses: Its translations, as many.
+        signature: How its BLEU was counted.
+    """
+
+    name: str
+    data: DictConfig
+    corpus: ParallelText
+    sources: list[str]
+    references: list[str]
+    hypotheses: list[str]
+    signature: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the comparison: a table, which may be missing, and what is to know about it."""
+
+    title: str
+    columns: Sequence[Column]
+    note: str = ""
+
+
+def compare(cfg: DictConfig) -> None:
+    """Print how the translations of `split` in the folders `a` and `b` differ, and write it to `output`.
+
+    Raises:
+        ValueError: if one of them is not finished or lacks the translations, both are the same, or they are of
+            different sentences.
+    """
+    examples, most = (count_of(cfg, key, least=0) for key in ("examples", "training_sentences"))
+    output = output_of(cfg)
+    one, other = read_system(cfg, "a"), read_system(cfg, "b")
+    if one.name == other.name:
+        raise ValueError(f"a and b are both {one.name}; name another folder, or give b_checkpoint=last.")
+    if (one.sources, one.references) != (other.sources, other.references):
+        raise ValueError(f"a and b translate different sentences: {differing(one, other)}; compare on one test set.")
+    if one.signature != other.signature:
+        log.warning("BLEU was counted as %s in a and as %s in b; here as in a", one.signature, other.signature)
+    on = f"{cfg.data.split} of {one.data.name}, {len(one.sources)} sentences"
+    head = [("a", one.name), ("b", other.name), ("on", on)]
+    log.info("comparing %d translations", len(one.sources))
+    sections = [
+        scores(one, other),
+        *by_sentence(one, other, examples=examples),
+        by_length(one, other),
+        by_frequency(one, other, most=most),
+    ]
+    if output:
+        write_text(output, to_markdown(head, sections))
+    show(head, sections)
+
+
+def read_system(cfg: DictConfig, key: str) -> System:
+    """What `a` or `b` names.
+
+    Raises:
+        ValueError: as `finished`, or if there are no such translations, or they are of another text.
+    """
+    run, checkpoint = finished(cfg, key)
+    split = cfg.data.split
+    file = run.folder / "translations" / f"{checkpoint}.{split}.txt"
+    if not file.is_file():
+        there = ", ".join(sorted(path.stem for path in file.parent.glob("*.txt"))) or "none"
+        raise ValueError(
+            f"{key}={cfg[key]} has no translations {checkpoint}.{split} (there are: {there}); choose others with "
+            f"{key}_checkpoint= and data.split=, or name a folder of task=evaluate checkpoint=... data.split={split}."
+        )
+    data = evaluated_data(cfg, checked(run.config))
+    corpus = instantiate(data.corpus, _convert_="all")
+    sources, references = split_text(data)
+    hypotheses = list(read_lines(file))
+    signature = run.signature(checkpoint, split, "bleu")
+    if problem := misfit(hypotheses, references, run.score(checkpoint, split, "bleu"), signature):
+        raise ValueError(
+            f"{file} does not translate {split} of {data.name} as it is now: {problem}; name the data that were "
+            "translated, as in data=text data.test.source=..., or run task=evaluate again."
+        )
+    searched = run.config.get("inference") or {}
+    name = ", ".join(filter(None, [str(run.folder), f"checkpoint {checkpoint}", described(searched)]))
+    return System(name, data, corpus, sources, references, hypotheses, signature)
+
+
+def finished(cfg: DictConfig, key: str) -> tuple[Run, str]:
+    """The run or evaluation that `a` or `b` names, and the checkpoint whose translations are meant.
+
+    Raises:
+        ValueError: if it is none, is not done, or is an evaluation of another split.
+    """
+    run = Run.read(path_of(cfg, key).resolve(), row=key)
+    if run.state != "done":
+        raise ValueError(
+            f"{key}={cfg[key]} must be a finished run's folder, or task=evaluate's, but its state is {run.state}; "
+            "finish it, or name another."
+        )
+    if not OmegaConf.select(OmegaConf.create(run.config), "data.corpus._target_"):
+        raise ValueError(
+            f"{key}={cfg[key]} says not what it was trained on: its config has no data.corpus._target_; name another."
+        )
+    checkpoint, split = run.measured(str(cfg[f"{key}_checkpoint"]), cfg.data.split)
+    if split != cfg.data.split:
+        raise ValueError(
+            f"{key}={cfg[key]} is an evaluation of {split}, not of {cfg.data.split}; give data.split={split}, or "
+            "another folder."
+        )
+    return run, checkpoint
+
+
+def misfit(hypotheses: list[str], references: list[str], scored: float | None, signature: str) -> str:
+    """Why these cannot be the references that gave the score, as with another test set; empty if they can."""
+    if len(hypotheses) != len(references):
+        return f"{len(hypotheses)} translations for {len(references)} sentences"
+    value = counted_like(signature).corpus_score(hypotheses, [references]).score
+    if scored is None or abs(value - scored) < 0.01:
+        return ""
+    return f"BLEU is {value:.2f} with it, and {scored:.2f} in the folder's result"
+
+
+def differing(one: System, other: System) -> str:
+    """In which settings the data of two systems differ."""
+
+    def settings(data: DictConfig) -> dict[str, object]:
+        keys = ("name", "source_language", "target_language", "corpus")
+        return dict(leaves({"data": {key: data.get(key) for key in keys}}))
+
+    mine, theirs = settings(one.data), settings(other.data)
+    keys = [key for key in {**mine, **theirs} if mine.get(key) != theirs.get(key)]
+    return ", ".join(f"{key} is {mine.get(key)} in a and {theirs.get(key)} in b" for key in keys)
+
+
+def scores(one: System, other: System) -> Section:
+    """Scores of the whole split, with p-values."""
+    found = differences(
+        one.hypotheses,
+        other.hypotheses,
+        one.references,
+        signature=one.signature,
+        language=one.data.get("target_language"),
+    )
+    columns = [
+        Column("score", [difference.name for difference in found], of_text=True),
+        *figures([difference.scores for difference in found]),
+        Column("p, bootstrap", [f"{difference.bootstrap:.4f}" for difference in found]),
+        Column("p, randomisation", [f"{difference.randomisation:.4f}" for difference in found]),
+        Column("signature", [difference.signature for difference in found], of_text=True),
+    ]
+    return Section("Scores", columns, P_VALUES)
+
+
+def by_sentence(one: System, other: System, *, examples: int) -> list[Section]:
+    """How often each one is better, and the sentences in which they are furthest apart."""
+    mine, theirs = (sentence_scores(system.hypotheses, one.references) for system in (one, other))
+    equal = sum(a == b for a, b in zip(one.hypotheses, other.hypotheses, strict=True))
+    counts = [int((mine > theirs).sum()), int((mine < theirs).sum()), int((mine == theirs).sum()), equal]
+    heads = ("a is better", "b is better", "ties", "of them the same translation")
+    columns = [Column(head, [str(count)]) for head, count in zip(heads, counts, strict=True)]
+    sections = [Section("Sentence by sentence", columns, BY_CHRF)]
+    for name, gains in (("a", mine - theirs), ("b", theirs - mine)):
+        if numbers := most_apart(gains, examples):
+            lines = [line for number in numbers for line in example(one, other, number, mine=mine, theirs=theirs)]
+            heads = ("line", "chrF", "", "text")
+            columns = [
+                Column(head, list(texts), of_text=head in ("", "text"))
+                for head, texts in zip(heads, zip(*lines, strict=True), strict=True)
+            ]
+            sections.append(Section(f"Where {name} is better by most", columns))
+    return sections
+
+
+def example(
+    one: System, other: System, number: int, *, mine: np.ndarray, theirs: np.ndarray
+) -> list[tuple[str, str, str, str]]:
+    """Four lines of a table: source, reference, and both translations."""
+    return [
+        (str(number + 1), "", "source", one.sources[number]),
+        ("", "", "reference", one.references[number]),
+        ("", f"{mine[number]:.1f}", "a", one.hypotheses[number]),
+        ("", f"{theirs[number]:.1f}", "b", other.hypotheses[number]),
+    ]
+
+
+def by_length(one: System, other: System) -> Section:
+    """BLEU on short and on long sources."""
+    found = bleu_by_length(one.sources, one.references, [one.hypotheses, other.hypotheses], signature=one.signature)
+    return Section("BLEU by the source's length", buckets("words", "sentences", found))
+
+
+def by_frequency(one: System, other: System, *, most: int) -> Section:
+    """How much of the references' rare and frequent words each system has."""
+    title = "Words of the references that the translations have, %"
+    if most == 0 or "train" not in one.corpus.splits():
+        return Section(title, [], "There is no training text to count words in.")
+    text = one.corpus.pairs("train")
+    vocabulary = {word for reference in one.references for word in words(reference)}
+    try:
+        frequencies = occurrences((target for _, target in islice(text, most)), vocabulary)
+        counted = f"the first {most:,} training sentences" if next(text, None) else "all training sentences"
+    except ValueError as error:  # a finished run's training text may be gone
+        return Section(title, [], str(error))
+    found = words_by_frequency(one.references, [one.hypotheses, other.hypotheses], frequencies)
+    note = f"A word's frequency is counted in {counted} of {one.data.name}, before cleaning."
+    return Section(title, buckets("times in training", "words", found), note)
+
+
+def buckets(unit: str, size: str, found: Sequence[Bucket]) -> list[Column]:
+    """A line for each bucket."""
+    return [
+        Column(unit, [bucket.name for bucket in found]),
+        Column(size, [f"{bucket.size:,}" for bucket in found]),
+        *figures([bucket.figures for bucket in found]),
+    ]
+
+
+def figures(pairs: Sequence[Sequence[float]]) -> list[Column]:
+    """Figures of both systems, and how far they are apart."""
+    return [
+        Column("a", [f"{one:.2f}" for one, _ in pairs]),
+        Column("b", [f"{other:.2f}" for _, other in pairs]),
+        Column(f"a {MINUS} b", [f"{one - other:+.2f}".replace("-", MINUS) for one, other in pairs]),
+    ]
+
+
+def show(head: Notes, sections: Sequence[Section]) -> None:
+    """Print it."""
+    console = Terminal()
+    for label, text in head:
+        console.print(Text.assemble((f"{label}: ", "dim"), text), soft_wrap=True)
+    for section in sections:
+        console.print(Text(f"\n{section.title}", "bold"))
+        if section.columns:
+            table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+            for column in section.columns:
+                justify: Literal["left", "right"] = "left" if column.of_text else "right"
+                table.add_column(Text(column.name), justify=justify, overflow="fold")
+            for line in cells(section.columns):
+                table.add_row(*map(Text, line))
+            console.print(table)
+        if section.note:
+            console.print(Text(section.note), soft_wrap=True)
+
+
+def to_markdown(head: Notes, sections: Sequence[Section]) -> str:
+    """The same as GitHub shows it."""
+    parts = ["# Comparison", "\n".join(f"- **{label}**: {markdown(text)}" for label, text in head)]
+    for section in sections:
+        parts.append(f"## {markdown(section.title)}")
+        if shown := section.columns:
+            names, of_text = [column.name for column in shown], [column.of_text for column in shown]
+            parts.append(markdown_table(names, of_text, cells(shown)))
+        if section.note:
+            parts.append(markdown(section.note))
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,224 @@
+"""task=evaluate: decode a split with a checkpoint, score it, keep translations and scores."""
+
+import json
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from rich.table import Table
+
+from aiayn.arguments import check_groups
+from aiayn.checkpoints import checkpoint
+from aiayn.commands.inputs import checkpoint_files, described, evaluated_data, evaluated_inference, split_text
+from aiayn.data.corpus import Corpus
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.evaluation.metric import Metric, Score, sacre_bleu, ter_last
+from aiayn.evaluation.significance import statistics
+from aiayn.files import replacing, write_text
+from aiayn.identity import made_of
+from aiayn.inference import ensemble
+from aiayn.inference.ensemble import Ensemble
+from aiayn.inference.scoring import log_likelihoods
+from aiayn.inference.translation import translator
+from aiayn.model.transformer import Transformer
+from aiayn.runs.run import checkpoint_paths
+from aiayn.runs.run_folder import RunFolder
+from aiayn.terminal import Terminal, visible
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Translations of a split and what they score."""
+
+    hypotheses: list[str]
+    scores: dict[str, Score]
+    exact_match: float  # share of the translations that equal their reference
+    perplexity: float  # of the references, for each piece with EOS, unsmoothed
+    statistics: np.ndarray  # (sentences, 12): BLEU's, then the reference's nats and its pieces with EOS
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain containers for result.json."""
+        scored: dict[str, Any] = {key: asdict(score) for key, score in self.scores.items()}
+        figures = {"exact_match": self.exact_match, "perplexity": self.perplexity, "sentences": len(self.hypotheses)}
+        return {**scored, **figures}
+
+    def write(self, stem: Path) -> None:
+        """Keep the translations as `stem.txt`, and what the significance of differences is told from beside them."""
+        write_lines(stem.with_name(f"{stem.name}.txt"), self.hypotheses)
+        with replacing(stem.with_name(f"{stem.name}.statistics.npy")) as place, place.open("wb") as file:
+            np.save(file, self.statistics)  # an open file, as a name would get another ending
+
+
+def evaluate_sentences(
+    model: Transformer | Ensemble,
+    tokenizer: Tokenizer,
+    sources: Sequence[str],
+    references: Sequence[str],
+    *,
+    inference: Mapping[str, Any],
+    metrics: Mapping[str, Metric],
+    language: str | None,
+    name: str,
+) -> Evaluation:
+    """Translate `sources` and score the translations against `references`.
+
+    Args:
+        model: In evaluation mode.
+        tokenizer: The one it was trained with.
+        sources: Plain text.
+        references: As many.
+        inference: The `inference` config.
+        metrics: By the keys that their scores get.
+        language: Of the references; unknown ones are tokenised as English.
+        name: What is translated, for the progress bar.
+    """
+    if not sources:
+        raise ValueError(f"{name} has no sentence to translate; is the file empty?")
+    if language is None:
+        log.warning("data.target_language is not set: %s is tokenised as English.", name)
+    # As BLEU is counted, so are its counts; and what it refuses shows before the decoding.
+    counted = metrics.get("bleu", sacre_bleu)(list(references[:1]), [list(references[:1])], language=language)
+    hypotheses = translator(model, tokenizer, **inference).translate(sources, name=name, silent=False)
+    budget = inference["tokens_per_batch"]
+    nats, pieces = log_likelihoods(model, tokenizer, sources, references, tokens_per_batch=budget)
+    counts = statistics(hypotheses, list(references), counted.signature)
+    equal = sum(hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True))
+    return Evaluation(
+        hypotheses,
+        panel(hypotheses, list(references), metrics=metrics, language=language or "en", name=name),
+        exact_match=equal / len(hypotheses),
+        perplexity=math.exp(min(-nats.sum() / pieces.sum(), 50)),
+        statistics=np.column_stack([counts, -nats, pieces]),
+    )
+
+
+def panel(
+    hypotheses: list[str], references: list[str], *, metrics: Mapping[str, Metric], language: str, name: str = ""
+) -> dict[str, Score]:
+    """Score translations by key; a metric that refuses the text says why and is left out, since decoding was dear.
+
+    TER, which may take minutes, is counted when the scores of `name` without it are logged.
+    """
+    scores: dict[str, Score] = {}
+    for key, metric in ter_last(metrics).items():
+        if key == "ter" and scores:
+            log.info("%s, before TER: %s", name, ", ".join(f"{one.name} {one.value:.2f}" for one in scores.values()))
+        try:
+            scores[key] = metric(hypotheses, [references], language=language)
+        except ValueError as error:
+            log.warning("%s is left out: %s", key, error)
+    return {key: scores[key] for key in metrics if key in scores}
+
+
+def evaluate_splits(
+    loaded: checkpoint.Checkpoint, corpus: Corpus, folder: RunFolder, *, name: str, metrics: Mapping[str, Metric]
+) -> dict[str, Any]:
+    """Evaluate a checkpoint of a run on the dev and test sets, and keep its translations as `name.split.txt`."""
+    config = folder.config
+    model = loaded.model(config["trainer"]["accelerator"])
+    results: dict[str, Any] = {"step": loaded.step}
+    for split in corpus.splits():
+        if split == "train":
+            continue
+        result = evaluate_sentences(
+            model,
+            loaded.tokenizer,
+            *corpus.text(split),
+            inference=config["inference"],
+            metrics=metrics,
+            language=config["data"]["target_language"],
+            name=f"{name}/{split}",
+        )
+        results[split] = result.as_dict()
+        result.write(folder.path / "translations" / f"{name}.{split}")
+    return results
+
+
+def write_lines(path: Path, lines: Sequence[str]) -> None:
+    """Write sentences, one a line."""
+    write_text(path, "".join(f"{line}\n" for line in lines))
+
+
+def show(folder: RunFolder, corpus: Corpus, *, samples: int = 4) -> None:
+    """Print what a finished run has come to: scores with signatures, a few translations, speed, and its folder."""
+    result, console = folder.result, Terminal()
+    sets = {
+        f"{name} {split}": scored
+        for name, splits in result["scores"].items()
+        for split, scored in splits.items()
+        if split != "step"
+    }
+    known = {key: score for scored in sets.values() for key, score in scored.items() if isinstance(score, dict)}
+    table = Table("", *sets)
+    for key, score in known.items():
+        table.add_row(
+            score["name"], *(f"{scored[key]['value']:.2f}" if key in scored else "" for scored in sets.values())
+        )
+    table.add_row("exact match, %", *(f"{100 * scored['exact_match']:.1f}" for scored in sets.values()))
+    table.add_row("perplexity", *(f"{scored['perplexity']:.2f}" for scored in sets.values()))
+    console.print(table)
+    for score in known.values():
+        console.print(f"{score['name']}: {score['signature']}", soft_wrap=True, highlight=False)
+    split = "test" if "test" in corpus.splits() else "dev"
+    translations = (folder.path / "translations" / f"averaged.{split}.txt").read_text(encoding="utf-8").split("\n")
+    for source, reference, translation in list(zip(*corpus.text(split), translations, strict=False))[:samples]:
+        console.print(f"\nsource       {source}", highlight=False)
+        console.print(f"reference    {reference}", highlight=False)
+        console.print(f"translation  {translation}", highlight=False)
+    console.print(
+        f"\n{result['parameters']:,} parameters, {result['steps']:,} steps, {result['target_tokens']:,} target tokens "
+        f"in {result['training_seconds']:.0f} s: {result['tokens_per_second']:,.0f} tokens/s, "
+        f"{result['flops']:.2e} FLOPs",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(f"run folder: {folder.path}", highlight=False, soft_wrap=True)
+
+
+def evaluate(cfg: DictConfig) -> None:
+    """Decode `data.split` with `checkpoint`, print its scores, and write evaluation.json and the translations."""
+    check_groups(cfg, "metrics")
+    metrics = instantiate(cfg.metrics)
+    files = checkpoint_files(cfg.checkpoint)
+    name = files[0].stem if len(files) == 1 else "ensemble"
+    loaded, model = ensemble.load(files, accelerator=cfg.trainer.accelerator)
+    data = evaluated_data(cfg, loaded.config, files[0])
+    sources, references = split_text(data)
+    inference = evaluated_inference(cfg, loaded.config)
+    result = evaluate_sentences(
+        model,
+        loaded.tokenizer,
+        sources,
+        references,
+        inference=inference,
+        metrics=metrics,
+        language=data.target_language or loaded.config["data"]["target_language"],
+        name=f"{data.name} {data.split}",
+    )
+    folder = Path(cfg.run_dir)
+    result.write(folder / "translations" / f"{name}.{data.split}")
+    of_this = {"data": OmegaConf.to_container(data, resolve=True), "inference": inference}
+    config = {**loaded.config, **of_this, "checkpoint": checkpoint_paths(cfg.checkpoint), "name": cfg.name}
+    content = {
+        "status": "done",
+        "config": config,
+        "made_of": made_of(config, own=True),
+        "composed": OmegaConf.to_container(cfg, resolve=True),  # tells a sweep that this very job is done
+        "scores": {name: {"step": loaded.step, data.split: result.as_dict()}},
+    }
+    write_text(folder / "evaluation.json", json.dumps(content, indent=2) + "\n")
+    searched = described(inference)
+    log.info("checkpoint %s, step %d, %s", checkpoint_paths(cfg.checkpoint), loaded.step, searched)
+    for score in result.scores.values():
+        print(visible(f"{data.name} {data.split} {score}"))
+    figures = f"perplexity {result.perplexity:.2f}, exact match {100 * result.exact_match:.1f} %"
+    print(visible(f"{data.name} {data.split} {figures}"))
+    log.info("%d translations in %s", len(sources), folder)

@@ -1,0 +1,162 @@
+"""What a command that uses a finished run is given: checkpoints, data, and how to search.
+
+A checkpoint brings its own data and its own search. What the command line says goes before it; the defaults of the
+config, which are there for new runs, do not.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from aiayn.arguments import check_groups
+from aiayn.checkpoints import checkpoint
+from aiayn.evaluation.metric import Score
+from aiayn.identity import is_own_corpus
+from aiayn.runs.run import Run
+from aiayn.schema import check_ranges, path_of
+
+
+def overridden() -> list[str]:
+    """The keys that the command line sets; none where a config was composed without one."""
+    if not HydraConfig.initialized():
+        return []
+    return [override.lstrip("+~").partition("=")[0] for override in HydraConfig.get().overrides.task]
+
+
+def checkpoint_files(value: Any) -> list[Path]:
+    """The files that `checkpoint=` names: one, or a list for an ensemble.
+
+    Raises:
+        ValueError: if one of them is a folder without an averaged checkpoint.
+    """
+    paths = value if OmegaConf.is_list(value) else [value]
+    if not paths:
+        raise ValueError("checkpoint=[] names no model; give a file, a run's folder, or several of them.")
+    return [checkpoint.located(path_of({"checkpoint": path}, "checkpoint")) for path in paths]
+
+
+def checkpoint_file(value: Any) -> Path:
+    """The one file that `checkpoint=` names.
+
+    Raises:
+        ValueError: if it is not one, or a folder without an averaged checkpoint.
+    """
+    files = checkpoint_files(value)
+    if len(files) != 1:
+        raise ValueError(f"checkpoint must name one model here, got {len(files)}; an ensemble can only translate.")
+    return files[0]
+
+
+def evaluated_data(cfg: DictConfig, stored: Mapping[str, Any], file: Path | None = None) -> DictConfig:
+    """The data to decode: those named with `data=`, else those of the stored config, a checkpoint's or a run's.
+
+    Args:
+        cfg: Of the command.
+        stored: As `stored_config.checked` gives it.
+        file: The checkpoint whose config it is; None where a run's folder says it itself.
+
+    Raises:
+        ValueError: if a key of the data is set without naming them, the stored config names no corpus of ours, or the
+            file lies in no folder of a run on that corpus: what text a stranger's file names is not read.
+    """
+    keys = overridden()
+    if "data" in keys or "experiment" in keys:
+        check_groups(cfg, "data")
+        return cfg.data
+    if stray := [key for key in keys if key.startswith("data.") and key != "data.split"]:
+        raise ValueError(f"{stray[0]} is set, but not for which data; name them too, as in data=text {stray[0]}=...")
+    own = stored["data"]
+    if not isinstance(corpus := own.get("corpus"), Mapping):
+        raise ValueError("the stored config names no corpus; name the data on the command line: data=...")
+    if file is not None and Run.read(run_of(file.absolute()), row="").config.get("data", {}).get("corpus") != corpus:
+        raise ValueError(
+            f"checkpoint {file} is in no folder of its run (with a result.json of its corpus), and text that a lone "
+            "file names is not read; name the data on the command line: data=..."
+        )
+    if not is_own_corpus(corpus):  # a stranger's file may have chosen it
+        named = ", ".join(checkpoint.targets(corpus)) or "nothing"
+        raise ValueError(
+            f"the config names {named} as its data; only those of identity.CORPORA are accepted from a file: "
+            "name the data on the command line: data=..."
+        )
+    return OmegaConf.create({"name": "data", **own, "split": cfg.data.split})
+
+
+def evaluated_inference(cfg: DictConfig, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """How to search: as `inference=` says, else as the stored config does but for the keys that are set.
+
+    Raises:
+        ValueError: if a value is out of range.
+    """
+    keys = overridden()
+    if "inference" in keys or "experiment" in keys:
+        check_ranges({"inference": cfg.inference})
+        return dict(cfg.inference)
+    given = {name for key in keys if (name := key.removeprefix("inference.")) != key}
+    own = stored["inference"]
+    found = {name: value if name in given else own.get(name, value) for name, value in cfg.inference.items()}
+    check_ranges({"inference": found})
+    return found
+
+
+def described(inference: Mapping[str, Any]) -> str:
+    """How translations come about, in words: `beam 4, alpha 0.6`, or the settings of the sampling."""
+    if inference.get("temperature") is None:
+        keys: tuple[str, ...] = ("beam", "alpha")
+    else:
+        keys = ("temperature", "top_k", "top_p", "seed")
+    return ", ".join(f"{key} {inference[key]}" for key in keys if inference.get(key) is not None)
+
+
+def chosen_bleu(cfg: DictConfig, data: Mapping[str, Any]) -> Callable[[list[str], list[list[str]]], Score]:
+    """`metrics.bleu`, in the language that the data are translated into.
+
+    Raises:
+        ValueError: if it is not among the metrics.
+    """
+    if "bleu" not in cfg.metrics:
+        raise ValueError(
+            f"metrics must have bleu, which this is made of, got {', '.join(cfg.metrics) or 'none'}; add it."
+        )
+    return partial(instantiate(cfg.metrics.bleu), language=data.get("target_language"))
+
+
+def split_text(data: DictConfig) -> tuple[list[str], list[str]]:
+    """Sources and references of `data.split`.
+
+    Raises:
+        ValueError: if the data have no such split, or it is empty.
+    """
+    corpus = instantiate(data.corpus, _convert_="all")
+    if data.split not in corpus.splits():
+        raise ValueError(f"data.split={data.split} is not in {data.name}; it has {', '.join(corpus.splits())}.")
+    pairs = list(corpus.pairs(data.split))
+    return [source for source, _ in pairs], [reference for _, reference in pairs]
+
+
+def run_of(file: Path) -> Path:
+    """The folder that a checkpoint's results belong in: its run's, an exported folder itself, else the file's own.
+
+    Args:
+        file: As `checkpoint.located` gives it, absolute.
+    """
+    if file.is_dir():
+        return file
+    return file.parent.parent if file.parent.name == "checkpoints" else file.parent
+
+
+def chosen_folder(output: Any, default: Path) -> Path:
+    """The folder that `output=` names.
+
+    Raises:
+        ValueError: if a file is in its place.
+    """
+    folder = default if output is None else path_of({"output": output}, "output")
+    if taken := [path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()]:
+        raise ValueError(f"output must be a folder, got {folder}, and {taken[0]} is none; name another output.")
+    return folder

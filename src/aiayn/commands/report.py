@@ -1,0 +1,97 @@
+"""task=report: a sweep, or any folder of runs, as a table beside the paper's figures, with plots and verdicts."""
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from rich.text import Text
+
+from aiayn.files import write_text
+from aiayn.report.claims import Claim, Verdict, claims_about, judge
+from aiayn.report.formats import to_csv, to_latex, to_markdown, to_terminal
+from aiayn.report.page import page
+from aiayn.report.plots import draw, plots
+from aiayn.report.rows import Row, bootstrap, rows_of
+from aiayn.report.table import Notes, notes, verdict_cells, verdict_note
+from aiayn.runs.run import Run, read_folder, read_rows
+from aiayn.terminal import Terminal, visible
+
+OF_REPORT = ("task=", "folder=", "report.", "claims")  # overrides that the sweep itself did not have
+
+
+def report(*configs: DictConfig) -> None:
+    """Write the report of a sweep's rows, or of the runs in `folder`, and print its table.
+
+    Raises:
+        ValueError: if there is neither a sweep nor a folder with runs, or a claim is malformed.
+    """
+    cfg = configs[0]
+    is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
+    if is_sweep == bool(cfg.folder):
+        raise ValueError("task=report needs a sweep or a folder of runs: give sweep=..., or folder=PATH, one of them.")
+    runs = read_rows(configs) if is_sweep else read_folder(Path(cfg.folder))
+    # The rows of a sweep have been composed with what the command line says of `report`; runs in a folder have not.
+    rows = rows_of(runs) if is_sweep else rows_of(runs, checkpoint=cfg.report.checkpoint, split=cfg.report.split)
+    bootstrap(rows)
+    verdicts = judge(read_claims(cfg, rows), rows)
+    folder = common_folder(runs) if is_sweep else Path(cfg.folder)
+    write(folder, rows, notes(rows, command() if is_sweep else ""), verdicts)
+
+
+def read_claims(cfg: DictConfig, rows: Sequence[Row]) -> list[Claim]:
+    """Those of the config's claims that are about these rows."""
+    claims: Any = OmegaConf.to_container(cfg.get("claims") or OmegaConf.create(), resolve=True)
+    experiments = GlobalHydra.instance().config_loader().get_group_options("experiment")
+    return claims_about([row.name for row in rows], claims, experiments=experiments)
+
+
+def common_folder(runs: Sequence[Run]) -> Path:
+    """The folder of a sweep."""
+    return Path(os.path.commonpath([run.folder.parent for run in runs]))
+
+
+def command() -> str:
+    """The command line of the sweep that is reported."""
+    overrides = [argument for argument in sys.argv[1:] if not argument.lstrip("+~").startswith(OF_REPORT)]
+    return shlex.join(["python", "src/run.py", *overrides])
+
+
+def write(folder: Path, rows: Sequence[Row], known: Notes, verdicts: Sequence[Verdict]) -> None:
+    """Write the files into `report` below the folder, and print the table and where they are."""
+    target = folder / "report"
+    target.mkdir(parents=True, exist_ok=True)
+    drawn = plots(rows)
+    texts = {
+        "index.html": page(folder.resolve().name, rows, known, verdicts, drawn),
+        "table.md": to_markdown(rows, known, verdicts),
+        "table.csv": to_csv(rows),
+        "table.tex": to_latex(rows, known),
+    }
+    for name, text in texts.items():
+        write_text(target / name, text)
+    for plot in drawn:
+        draw(plot, target / f"{plot.name}.png")
+    show(rows, known, verdicts)
+    for name in (*texts, *(f"{plot.name}.png" for plot in drawn)):
+        print(visible(target / name))
+
+
+def show(rows: Sequence[Row], known: Notes, verdicts: Sequence[Verdict]) -> None:
+    """Print the table, what is to know about it, and the verdicts."""
+    console = Terminal()
+    console.print(to_terminal(rows, width=console.width))
+    for label, text in known:
+        console.print(Text.assemble((f"{label}: ", "dim"), text), soft_wrap=True)
+    for verdict in verdicts:
+        text, found, _, _, outcome = verdict_cells(verdict)
+        measured = f" {found}" if found else ""
+        console.print(Text.assemble((f"\n{outcome}", "bold"), f":{measured} {text}"), soft_wrap=True)
+    if verdicts:
+        console.print(Text(f"\n{verdict_note(verdicts)}", "dim"), soft_wrap=True)

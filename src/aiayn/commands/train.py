@@ -1,0 +1,310 @@
+"""task=train: prepare, train, then evaluate the last, the best and the averaged checkpoint."""
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from hydra.core.hydra_config import HydraConfig
+from hydra.utils import instantiate
+from lightning.pytorch import Callback, Trainer, seed_everything
+from lightning.pytorch.utilities import rank_zero_only
+from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
+from omegaconf import DictConfig, OmegaConf
+
+from aiayn.arguments import check_arguments
+from aiayn.callbacks.speed import TrainingSpeed
+from aiayn.checkpoints import checkpoint
+from aiayn.commands.evaluate import evaluate_splits, show
+from aiayn.commands.prepare import prepare_corpus
+from aiayn.cost.counting import Sizes, accumulation_steps, training_flops
+from aiayn.data.batching import FEWEST_STEPS, StepSize
+from aiayn.data.corpus import Corpus
+from aiayn.data.datamodule import ParallelDataModule
+from aiayn.data.ragged import EncodedPairs
+from aiayn.evaluation.metric import Metric
+from aiayn.model.transformer import Transformer
+from aiayn.runs.run_folder import RunFolder, step_checkpoints
+from aiayn.training.initialization import initialize
+from aiayn.training.module import TranslationModule
+from aiayn.training.tracking import loggers
+from aiayn.training.trainer import build_trainer, quiet_lightning
+
+log = logging.getLogger(__name__)
+
+
+def train(cfg: DictConfig) -> float | None:
+    """Train until `training.max_steps`, resuming what the folder holds, and evaluate.
+
+    Returns:
+        Dev BLEU of the averaged checkpoint, for sweepers that optimise; None on ranks that do not evaluate.
+    """
+    config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
+    check_arguments(config)
+    quiet_lightning()
+    overrides = HydraConfig.get().overrides
+    if "TORCHELASTIC_RUN_ID" in os.environ and "run_dir=" not in " ".join([*overrides.task, *overrides.hydra]):
+        raise ValueError("give run_dir=... under torchrun: its ranks would not agree on a name made of the time.")
+    with torch.device("meta"):  # illegal sizes are refused before the run begins
+        checkpoint.build_model(config["model"], vocab_size=config["data"]["vocab_size"])
+    instantiate(config["data"]["corpus"], _convert_="all")  # likewise settings that no text follows from
+    metrics = instantiate(config["metrics"])
+    folder = RunFolder(Path(cfg.run_dir), config)
+    first_rank = rank_zero_only.rank == 0  # type: ignore[attr-defined]
+    if first_rank:
+        folder.lock()
+    changed = ", ".join(folder.changed)
+    anew = bool(changed) and config["force"]
+    if folder.done and not anew:
+        stopped = f" ({folder.result['stopped']})" if folder.result.get("stopped") else ""
+        log.info("%s is done: %d steps%s; nothing to do.", folder.path, folder.result["steps"], stopped)
+        if changed:
+            log.warning("it is stale: %s changed since; force=true removes its results and begins anew.", changed)
+        return dev_bleu(folder)
+    trainer = build_trainer(config)
+    if anew:
+        with torch.device("meta"):  # a text that is refused costs no results
+            build_model(config, prepare_corpus(cfg))
+        folder.begin_anew(first_rank=first_rank)
+        log.warning("%s begins anew, its old results are removed: %s changed since.", folder.path, changed)
+    log.info("run folder: %s", folder.path)
+    try:
+        folder.check_kept()
+        folder.check_text()
+        with loggers(config.get("logger", {}), folder.path, config) as trainer.loggers:
+            corpus = prepare_corpus(cfg)
+            fit(trainer, corpus, folder, fits_corpus=OmegaConf.is_interpolation(cfg.data, "tokens_per_batch"))
+            if not trainer.is_global_zero:
+                return None
+            evaluate_run(trainer, corpus, folder, metrics)
+    except Exception as error:
+        # A run that was done, and that is refused now, stays done.
+        if first_rank and folder.result.get("status") != "done":
+            folder.write(status="failed", error=" ".join(str(error).split()) or type(error).__name__, config=config)
+        raise
+    try:
+        show(folder, corpus)
+    except (OSError, ValueError) as error:  # a run that is done has not failed
+        log.warning("the run is done; what it has come to could not be printed: %s", error)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python tries again at the end, and fails
+    return dev_bleu(folder)
+
+
+def dev_bleu(folder: RunFolder) -> float:
+    """What sweepers optimise."""
+    return folder.result["scores"]["averaged"]["dev"]["bleu"]["value"]
+
+
+def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: bool) -> None:
+    """Train from the folder's latest checkpoint, or from the start, with steps as in `StepSize.of`."""
+    config = folder.config
+    data, training = config["data"], config["training"]
+    pairs = corpus.pairs("train")
+    step = step_size(pairs, folder, fits_corpus=fits_corpus)
+    # Both are known only now that the Trainer knows its devices and the corpus its longest pair.
+    trainer.accumulate_grad_batches = accumulation_steps(
+        step.tokens_per_batch, data["tokens_per_device"], world_size=trainer.world_size, longest=pairs.longest
+    )
+    trainer.val_check_interval = training["validate_steps"] * trainer.accumulate_grad_batches
+    topology: dict[str, Any] = {"world_size": trainer.world_size, "precision": trainer.precision}
+    topology["accumulation"] = trainer.accumulate_grad_batches
+    resume = folder.latest
+    if resume:  # what does not fit is refused before anything is built
+        prepare_resume(resume, trainer, corpus, folder, topology=topology)
+    if trainer.is_global_zero:
+        kind = trainer.strategy.root_device
+        folder.start(
+            **topology,
+            device=torch.cuda.get_device_name(kind) if kind.type == "cuda" else kind.type,
+            threads=torch.get_num_threads(),  # sums come out otherwise with others
+            corpus=corpus.path.name,
+            tokens_per_batch=step.tokens_per_batch,
+            source_tokens_per_step=step.source_tokens,
+            target_tokens_per_step=step.target_tokens,
+        )
+    seed_everything(config["seed"], verbose=False)
+    model = build_model(config, corpus)
+    if training["initialize"] and not resume:
+        initialized = initialize(model, corpus.tokenizer, Path(training["initialize"]))
+        log.info("begins with the weights of %s, step %d", initialized["file"], initialized["step"])
+        if trainer.is_global_zero:
+            folder.write(initialized=initialized)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    log.info(
+        "%s: %s parameters, %s pairs, %d x %d micro-batches a step, %s%s",
+        config["name"],
+        f"{parameters:,}",
+        f"{len(pairs):,}",
+        trainer.world_size,
+        trainer.accumulate_grad_batches,
+        trainer.precision,
+        f", resumed from {resume.name}" if resume else "",
+    )
+    module = TranslationModule(
+        model,
+        training=training,
+        d_model=config["model"]["d_model"],
+        seed=config["seed"],
+        contents=checkpoint.contents(config, corpus.tokenizer),
+    )
+    module_data = ParallelDataModule(
+        corpus, tokens_per_batch=step.tokens_per_batch, seed=config["seed"], workers=data["loader_workers"]
+    )
+    # Lightning's handler lets a step end; it would also call the one that it finds, which leaves at once.
+    ends = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        trainer.fit(module, datamodule=module_data, ckpt_path=resume, weights_only=True)
+    except SystemExit as end:
+        number = signal.SIGTERM if isinstance(end, SIGTERMException) else signal.SIGINT
+        if number == signal.SIGINT and not trainer.interrupted:
+            raise
+        log.info("stopped at step %d; go on with run_dir='%s'", trainer.global_step, folder.path)
+        raise SystemExit(128 + number) from None  # Lightning leaves with 0, as if the run were complete, or with 1
+    except MisconfigurationException as error:
+        raise ValueError(f"training: {' '.join(str(error).split())}") from error
+    except torch.OutOfMemoryError as error:
+        raise ValueError(
+            f"the device's memory does not hold a micro-batch of data.tokens_per_device={data['tokens_per_device']}; "
+            f"lower it, which does not change the experiment."
+        ) from error
+    finally:
+        signal.signal(signal.SIGTERM, ends)
+    if trainer.is_global_zero:
+        folder.write(**training_cost(trainer, corpus, config), **ending(folder), parameters=parameters)
+
+
+def prepare_resume(
+    path: Path, trainer: Trainer, corpus: Corpus, folder: RunFolder, *, topology: dict[str, Any]
+) -> None:
+    """See that the run can go on from its newest checkpoint; one that was stopped there only loads it.
+
+    Raises:
+        ValueError: if it cannot be read, or is of another experiment, corpus or topology.
+    """
+    saved = read_newest(path)
+    folder.check_resumable(saved["config"], saved["global_step"], topology)
+    folder.check_corpus(saved, tokenizer_hash=corpus.tokenizer.hash, corpus=corpus.path.name)
+    if folder.stays_stopped(saved.get("stopped"), saved["config"]):
+        trainer.limit_train_batches = 0
+
+
+def read_newest(path: Path) -> dict[str, Any]:
+    """The checkpoint that a run resumes from.
+
+    Raises:
+        ValueError: if it cannot be read; it says what remains without it.
+    """
+    try:
+        return checkpoint.read_raw(path)
+    except ValueError as error:
+        older = [earlier.name for earlier in step_checkpoints(path.parent).values() if earlier != path]
+        remains = f"resumes from {older[-1]}" if older else "starts anew"
+        raise ValueError(f"{error} Delete it, and the same command {remains}.") from error
+
+
+def ending(folder: RunFolder) -> dict[str, Any]:
+    """What has ended a run before `training.max_steps`, if anything has, and which steps were averaged."""
+    assert folder.latest is not None
+    averaged = checkpoint.read_raw(folder.checkpoints / "averaged.ckpt")["averaged_steps"]
+    return {"stopped": checkpoint.read_raw(folder.latest).get("stopped"), "averaged_steps": averaged}
+
+
+def build_model(config: dict[str, Any], corpus: Corpus) -> Transformer:
+    """The untrained model.
+
+    Raises:
+        ValueError: if it has no positions for the longest sentence.
+    """
+    model = checkpoint.build_model(config["model"], vocab_size=corpus.tokenizer.vocab_size)
+    longest = max(corpus.pairs(split).longest for split in corpus.splits())
+    if model.longest is not None and model.longest < longest:
+        raise ValueError(
+            f"model.position.max_length={model.longest} is smaller than the longest sentence, {longest} tokens; "
+            f"raise it, or shorten the text (data.cleaning.max_length for train)."
+        )
+    return model
+
+
+def step_size(pairs: EncodedPairs, folder: RunFolder, *, fits_corpus: bool) -> StepSize:
+    """What a step holds, said in the log.
+
+    Raises:
+        ValueError: if it is not what it was when the run began: the position in an epoch is counted in such steps.
+    """
+    tokens_per_batch = folder.config["data"]["tokens_per_batch"]
+    step = StepSize.of(pairs, tokens_per_batch, fits_corpus=fits_corpus)
+    before = folder.result.get("tokens_per_batch", step.tokens_per_batch)
+    if folder.latest and before != step.tokens_per_batch:
+        raise ValueError(
+            f"data.tokens_per_batch={step.tokens_per_batch} is not the {before} of the run in "
+            f"run_dir={folder.path}: set it, or leave it to the recipe, as before; or choose another run_dir."
+        )
+    if step.tokens_per_batch < tokens_per_batch:
+        log.warning(
+            "data.tokens_per_batch=%d, the recipe's, would make fewer than %d steps of the corpus: it is %d here; "
+            "set the key to have it otherwise",
+            tokens_per_batch,
+            FEWEST_STEPS,
+            step.tokens_per_batch,
+        )
+    short = (
+        f", {step.shortfall:.0%} below data.tokens_per_batch={step.tokens_per_batch}, which is the most; with "
+        f"data.tokens_per_batch={step.enough} it would hold that on average"
+    )
+    log.info(
+        "a step holds %s source and %s target tokens on average%s",
+        f"{step.source_tokens:,.0f}",
+        f"{step.target_tokens:,.0f}",
+        short if step.shortfall > 0.02 else "",
+    )
+    return step
+
+
+def training_cost(trainer: Trainer, corpus: Corpus, config: dict[str, Any]) -> dict[str, Any]:
+    """Steps, tokens, seconds and floating-point operations of the training so far."""
+    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    speed = next(callback for callback in callbacks if isinstance(callback, TrainingSpeed))
+    pairs = corpus.pairs("train")
+    source, target = pairs.source.lengths + 1, pairs.target.lengths + 1  # with EOS
+    flops = training_flops(
+        Sizes.of(config["model"], vocab_size=corpus.tokenizer.vocab_size),
+        source_tokens=speed.tokens * source.sum() / target.sum(),
+        target_tokens=speed.tokens,
+        source_length=np.square(source).sum() / source.sum(),
+        target_length=np.square(target).sum() / target.sum(),
+    )
+    return {
+        "steps": trainer.global_step,
+        "target_tokens": speed.tokens,
+        "training_seconds": speed.seconds,
+        "tokens_per_second": speed.tokens / max(speed.seconds, 1e-9),
+        "flops": float(flops),
+    }
+
+
+def evaluate_run(trainer: Trainer, corpus: Corpus, folder: RunFolder, metrics: Mapping[str, Metric]) -> None:
+    """Evaluate the last, the best and the averaged checkpoint on the dev and test sets; the run is then done."""
+    latest = folder.latest
+    assert latest is not None
+    files = {"last": latest, "best": folder.checkpoints / "best.ckpt", "averaged": folder.checkpoints / "averaged.ckpt"}
+    results: dict[str, Any] = {}
+    for name, file in files.items():
+        if name != "best" or file.exists():  # there is none when nothing was validated
+            results[name] = evaluate_splits(checkpoint.read(file), corpus, folder, name=name, metrics=metrics)
+            for logger in trainer.loggers:
+                logger.log_metrics(
+                    {
+                        f"{name}/{split}/{key}": value["value"] if isinstance(value, dict) else value
+                        for split, values in results[name].items()
+                        if split != "step"
+                        for key, value in values.items()
+                        if key != "sentences"
+                    },
+                    step=trainer.global_step,
+                )
+    folder.write(scores=results, status="done")

@@ -1,0 +1,1 @@
+"""Where sentences come from, a file for each kind of corpus."""

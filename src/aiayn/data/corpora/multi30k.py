@@ -1,0 +1,51 @@
+"""Multi30k (Elliott et al. 2016): image captions."""
+
+import logging
+from pathlib import Path
+
+from aiayn.data.corpora.hub import HubText
+from aiayn.data.corpora.text import TextFiles
+from aiayn.data.parallel_text import ParallelText
+
+logger = logging.getLogger(__name__)
+
+
+def multi30k(
+    *,
+    path: str | Path | None,
+    source_language: str,
+    target_language: str,
+    test_set: str = "test_2016_flickr",
+    revision: str | None = None,
+) -> ParallelText:
+    """Multi30k, raw: from the folder `path` where it exists (`train.en.gz`, `val.en.gz`, ...), else from the hub.
+
+    Args:
+        path: Folder with the files of github.com/multi30k/dataset, data/task1/raw; may be absent.
+        source_language: "en", "de" or "fr" (the hub's copy has no French).
+        target_language: As source_language.
+        test_set: Which test set becomes "test"; the hub's copy has test_2016_flickr only.
+        revision: Commit of the hub's copy.
+    """
+    if path is not None and (folder := Path(path)).is_dir():
+        names = {"train": "train", "dev": "val", "test": test_set}
+        languages = {"source": source_language, "target": target_language}
+        return TextFiles(
+            **{
+                split: {side: folder / f"{name}.{language}.gz" for side, language in languages.items()}
+                for split, name in names.items()
+            }
+        )
+    if test_set != "test_2016_flickr":
+        raise ValueError(f"data.test_set={test_set} needs the files of Multi30k, and data.path={path} is no folder.")
+    logger.warning(
+        "There is no folder data.path=%s: Multi30k comes from the hub (bentrevett/multi30k, %s).",
+        path,
+        revision or "not pinned: data.corpus.revision=COMMIT pins it",
+    )
+    return HubText(
+        name="bentrevett/multi30k",
+        source_language=source_language,
+        target_language=target_language,
+        revision=revision,
+    )

@@ -1,0 +1,1 @@
+"""How each query gathers what it needs (section 3.2)."""

@@ -1,0 +1,1 @@
+"""What each position computes by itself (section 3.3)."""

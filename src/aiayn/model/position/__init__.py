@@ -1,0 +1,1 @@
+"""Where a token stands (section 3.5)."""

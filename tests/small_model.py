@@ -1,0 +1,36 @@
+"""A model of a few weights, and the checkpoint that a run of it would save."""
+
+import torch
+
+from aiayn.checkpoints import checkpoint
+from aiayn.data.tokenizer import Tokenizer
+
+MODEL = {
+    "layers": 2,
+    "d_model": 6,
+    "dropout": 0.0,
+    "attention": {
+        "_target_": "aiayn.model.attention.multi_head.MultiHeadAttention",
+        "_partial_": True,
+        "d_model": 6,
+        "heads": 3,
+        "d_k": 5,
+        "d_v": 7,
+    },
+    "feed_forward": {
+        "_target_": "aiayn.model.feed_forward.relu.FeedForward",
+        "_partial_": True,
+        "d_model": 6,
+        "d_ff": 11,
+    },
+    "norm": {"_target_": "aiayn.model.norm.post.PostNorm", "_partial_": True, "d_model": 6, "dropout": 0.0},
+    "position": {"_target_": "aiayn.model.position.sinusoidal.SinusoidalPosition", "_partial_": True, "d_model": 6},
+}
+
+
+def content(tokenizer: Tokenizer, *, seed: int, step: int) -> dict:
+    """What a run would save, of a model with random weights."""
+    torch.manual_seed(seed)
+    model = checkpoint.build_model(MODEL, vocab_size=tokenizer.vocab_size)
+    state = {f"model.{name}": value for name, value in model.state_dict().items()}
+    return {**checkpoint.contents({"model": MODEL}, tokenizer), "state_dict": state, "global_step": step}
