@@ -8,8 +8,8 @@ from conftest import CommandLine, composed
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn.commands.plan import devices, notes, plan_row, read_assumptions
-from aiayn.cost.counting import accumulation_steps
 from aiayn.cost.estimate import GIB, Assumptions, micro_batch_tokens
+from aiayn.data.batching import accumulation_steps
 
 A100 = Assumptions("A100", 1, 0.35, 30, bfloat16=312, float32=19.5, memory=80)
 P100 = Assumptions("P100", 1, 0.35, 30, bfloat16=None, float32=9.5, memory=16)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from aiayn.cost.counting import Sizes, accumulation_steps, parameters, training_flops, training_memory
+from aiayn.cost.counting import Sizes, parameters, training_flops, training_memory
 
 GIB = 2**30
 PARTS = {  # the classes that cost.py counts ...
@@ -163,6 +163,8 @@ def micro_batch_tokens(data: Mapping[str, Any], devices: int) -> float:
     Raises:
         ValueError: if the longest pair may not fit.
     """
+    from aiayn.data.batching import accumulation_steps  # with torch
+
     per_batch, longest = data["tokens_per_batch"], longest_pair(data)
     check_room("data.tokens_per_batch", per_batch, data)
     accumulation = accumulation_steps(per_batch, data["tokens_per_device"], world_size=devices, longest=longest)
