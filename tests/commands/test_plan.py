@@ -59,6 +59,12 @@ def test_a_single_run_is_planned(aiayn: CommandLine, outputs: Path) -> None:
     assert json.loads((outputs / "plans" / "mine.json").read_text())["totals"]["rows"] == 1
 
 
+def test_the_papers_flops_have_the_names_that_table_csv_has(base: dict[str, Any]) -> None:
+    row = plan_row(changed(base, paper__flops=3.3e18, paper__counted_flops=9.5e17), "row", A100)
+    assert (row.paper_flops, row.paper_seconds_x_devices_x_rate) == (9.5e17, 3.3e18)
+    assert "seconds x devices" in " ".join(notes([row], [changed(base)], A100))
+
+
 @pytest.mark.slow
 def test_with_the_papers_vocabulary_the_parameters_are_those_of_table_3(aiayn: CommandLine, outputs: Path) -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime

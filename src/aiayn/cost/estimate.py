@@ -49,7 +49,8 @@ class Plan:
     paper_parameters: float | None = None
     flops_per_step: float | None = None
     flops: float | None = None
-    paper_flops: float | None = None
+    paper_flops: float | None = None  # counted as ours are
+    paper_seconds_x_devices_x_rate: float | None = None  # as Table 2 has them
     tokens: int | None = None  # of each side, repetitions counted, at most
     memory_bytes: float | None = None  # of one device
     hours: float | None = None
@@ -76,8 +77,9 @@ def estimate(config: Mapping[str, Any], name: str, assumptions: Assumptions) -> 
         name,
         sizes=asdict(sizes),
         precision=precision,
-        paper_parameters=config["paper"]["parameters"],
-        paper_flops=config["paper"]["flops"],
+        paper_parameters=config["paper"].get("parameters"),
+        paper_flops=config["paper"].get("counted_flops"),
+        paper_seconds_x_devices_x_rate=config["paper"].get("flops"),
         tokens=steps * data["tokens_per_batch"],
         uncounted=", ".join(uncounted(model)) or None,
     )
