@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "data": {"progress", "files"},
     "model": set(),
     "evaluation": {"progress"},  # of TER
-    "cost": set(),
+    "cost": {"data.batching"},
     "checkpoints": {"model", "data.tokenizer", "files", "identity", "stored_config"},
     "inference": {"model", "data.tokenizer", "checkpoints", "progress", "files"},
     "training": {"model", "data", "checkpoints", "files"},

@@ -22,8 +22,8 @@ from aiayn.callbacks.speed import TrainingSpeed
 from aiayn.checkpoints import checkpoint
 from aiayn.commands.evaluate import evaluate_splits, show
 from aiayn.commands.prepare import asked_sizes, prepare_corpus
-from aiayn.cost.counting import Sizes, accumulation_steps, training_flops
-from aiayn.data.batching import FEWEST_STEPS, StepSize
+from aiayn.cost.counting import Sizes, training_flops
+from aiayn.data.batching import FEWEST_STEPS, StepSize, accumulation_steps
 from aiayn.data.corpus import Corpus
 from aiayn.data.datamodule import ParallelDataModule
 from aiayn.data.ragged import EncodedPairs
