@@ -16,7 +16,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from aiayn import schema
+from aiayn import resolvers, schema
 
 if TYPE_CHECKING:
     from aiayn.model.transformer import Transformer
@@ -44,6 +44,7 @@ SMALL = [  # seconds on one core
 ]
 
 schema.register()
+resolvers.register()
 CommandLine = Callable[..., subprocess.CompletedProcess[str]]
 Told = Callable[..., DictConfig]
 

@@ -78,7 +78,7 @@ def test_a_run_has_all_metrics_unless_they_are_named() -> None:
 
 def test_without_arguments_it_is_the_demo() -> None:
     cfg = composed()
-    assert cfg.task == "aiayn.commands.train.train"
+    assert cfg.task == schema.TRAIN
     assert (cfg.model.name, cfg.data.name) == ("tiny", "numbers_ende")
 
 
@@ -184,7 +184,14 @@ def test_help_begins_with_what_this_is_and_has_groups_and_keys() -> None:
     assert "\nseed: 1\n" in done.stdout
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--cfg", "job"], ["model.head=8"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["--help"], ["--cfg", "job"], ["model.head=8"]),
+        *(["model=base", "model.heads=7"], ["training.betas=[0.9]"], ["~callbacks.speed"]),
+    ],
+    ids=" ".join,
+)
 def test_answers_without_loading_torch(arguments: list[str]) -> None:
     # Half a second instead of two. What was imported is asked, not the clock, which a busy machine bends.
     command = [sys.executable, "-X", "importtime", str(ROOT / "src" / "run.py"), *arguments]

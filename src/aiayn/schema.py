@@ -4,9 +4,7 @@ Imported by `run.py` before anything else; hence no torch here. The values, and 
 """
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from functools import cache, partial
 from math import inf, nextafter
 from pathlib import Path
 from sys import float_info
@@ -15,10 +13,10 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 
-from aiayn.files import absolute, new_folder
-from aiayn.identity import row
+from aiayn.files import absolute
 
 PROJECT = Path(__file__).parents[2]
+TRAIN = "aiayn.commands.train.train"
 
 
 @dataclass
@@ -83,9 +81,7 @@ class DataConfig:
     dev: Files = field(default_factory=Files)
     test: Files = field(default_factory=Files)
     split: str = "test"  # what task=evaluate decodes
-    tokenizer: str | None = (
-        None  # a run, checkpoint or SentencePiece model whose pieces are taken: no others are learnt
-    )
+    tokenizer: str | None = None  # a run, checkpoint or SentencePiece model whose pieces are taken, none being learnt
     vocab_size: int = MISSING
     character_coverage: float = 0.9999  # share of the characters that get a piece of their own
     byte_fallback: bool = False  # spell characters without a piece in bytes (256 ids) instead of losing them as UNK
@@ -147,20 +143,6 @@ SCHEMAS = {"model": ModelConfig, "data": DataConfig, "training": TrainingConfig,
 SCHEMAS["paper"] = PaperConfig
 
 
-def heads_divide(d_model: int, heads: int) -> int:
-    """`d_model / heads`, the default of `d_k` and `d_v` (section 3.2.2).
-
-    Raises:
-        ValueError: if heads does not divide d_model.
-    """
-    if heads < 1 or d_model % heads:
-        raise ValueError(
-            f"model.heads must divide model.d_model, got heads={heads}, d_model={d_model}; "
-            f"choose another number of heads, or set model.d_k and model.d_v."
-        )
-    return d_model // heads
-
-
 ABOVE_0, ABOVE_1 = float_info.min, nextafter(1, 2)
 MOST = 2**31  # of steps and tokens; libraries count them in 32 bits
 # Least values, and values that are already too much.
@@ -210,6 +192,12 @@ RANGES: dict[str, tuple[float, float]] = {
 # What is built from a config: these, and each item of these groups.
 BUILT = ("data.corpus", "data.cleaning", "model.attention", "model.position", "model.feed_forward", "model.norm")
 GROUPS = {"callbacks": ("speed", "averaging"), "metrics": ("bleu",), "logger": ()}  # with what a run cannot do without
+
+
+def check_run(cfg: DictConfig) -> None:
+    """Refuse as `check` does what is to be trained: before its task, and with it torch, is imported."""
+    if cfg.get("task") == TRAIN:
+        check(OmegaConf.to_container(cfg, resolve=True))  # type: ignore[arg-type]
 
 
 def check(config: dict[str, Any]) -> None:
@@ -313,20 +301,6 @@ def count_of(cfg: Mapping[str, Any], key: str, *, least: int = 1) -> int:
     return value
 
 
-def scaled(size: str, value: int, *, _root_: Any) -> int:
-    """The paper's value of a size at the chosen scale: `${width:512}` is 512, or 128 with `scale=tiny`.
-
-    Raises:
-        ValueError: if the scale does not divide it.
-    """
-    divisor = _root_.scale[size]
-    if not isinstance(divisor, int) or divisor < 1:
-        raise ValueError(f"scale.{size} must be a whole number of at least 1, got {divisor}.")
-    if value % divisor:
-        raise ValueError(f"scale.{size}={divisor} does not divide {value}; choose another scale.{size}.")
-    return value // divisor
-
-
 # Keys that hold a path, or a list of paths, where the config has them ...
 PATHS = (
     *("outputs", "corpora", "run_dir", "data.path", "data.corpus.path", "data.tokenizer", "training.initialize"),
@@ -369,31 +343,9 @@ def _from_root(value: Any) -> Any:
     return str(absolute(str(value))) if names_something else value
 
 
-@cache
-def run_folder(path: str | None, now: str, subdir: str | None) -> str:
-    """The folder of a single run. One that is named by the time is made here, so that it is this process's alone.
-
-    A task that is no run, where Hydra keeps no copy of the config in a `subdir`, has none.
-    """
-    if subdir is None:
-        return "."
-    place = absolute(str(path or "."))
-    if place.name == now:
-        with suppress(OSError):  # Hydra makes it too, and says why it cannot
-            place = new_folder(place)
-    return str(place)
-
-
 def register() -> None:
-    """Make the schema and the resolvers known to Hydra and OmegaConf."""
+    """Make the schema known to Hydra; `resolvers.register` adds what conf/ calls."""
     store = ConfigStore.instance()
     store.store(name="schema", node=OmegaConf.structured(Config, flags={"struct": False}))
     for group, schema in SCHEMAS.items():
         store.store(group=group, name="schema", node=schema)
-    OmegaConf.register_new_resolver("heads_divide", heads_divide, replace=True)
-    OmegaConf.register_new_resolver("row", row, replace=True)
-    OmegaConf.register_new_resolver("absolute", lambda path: str(absolute(path)), replace=True)
-    OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
-    for size in ("width", "depth", "steps"):
-        OmegaConf.register_new_resolver(size, partial(scaled, size), replace=True)
-    OmegaConf.register_new_resolver("project", lambda folder: str(PROJECT / folder), replace=True)

@@ -20,6 +20,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from aiayn.cost.estimate import GIB, Assumptions, Plan, chosen_precision, estimate
+from aiayn.errors import explain
 from aiayn.files import write_text
 from aiayn.schema import check
 from aiayn.terminal import Terminal, visible
@@ -91,11 +92,8 @@ def plan_row(cfg: DictConfig, name: str, assumptions: Assumptions) -> Plan:
 
             config["data"]["vocab_size"] = given_tokenizer(cfg).vocab_size  # type: ignore[union-attr]
         return estimate(config, name, assumptions)
-    except OmegaConfBaseException as error:
-        reason = str(error).split("\n")[0].removeprefix("ValueError raised while resolving interpolation: ")
-        return Plan(name, refused=f"{error.full_key}: {reason}")
-    except ValueError as error:
-        return Plan(name, refused=str(error))
+    except (ValueError, OmegaConfBaseException) as error:
+        return Plan(name, refused=explain(error))
 
 
 def total(plans: Sequence[Plan], assumptions: Assumptions) -> dict[str, Any]:

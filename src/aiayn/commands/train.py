@@ -30,7 +30,6 @@ from aiayn.data.ragged import EncodedPairs
 from aiayn.evaluation.metric import Metric
 from aiayn.model.transformer import Transformer
 from aiayn.runs.run_folder import RunFolder, step_checkpoints
-from aiayn.schema import check
 from aiayn.training.initialization import initialize
 from aiayn.training.module import TranslationModule
 from aiayn.training.tracking import loggers
@@ -46,7 +45,6 @@ def train(cfg: DictConfig) -> float | None:
         Dev BLEU of the averaged checkpoint, for sweepers that optimise; None on ranks that do not evaluate.
     """
     config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
-    check(config)
     check_arguments(config)
     quiet_lightning()
     overrides = HydraConfig.get().overrides
