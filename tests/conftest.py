@@ -182,6 +182,8 @@ def obey(*arguments: str) -> int:
             patch.setenv(name, "0")
         import run
 
+        patch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        patch.setattr(sys, "path", sys.path[:])
         patch.setattr(sys, "argv", [str(ROOT / "src" / "run.py"), *arguments])
         try:
             run.run()

@@ -17,7 +17,7 @@ class Experts(nn.Module):
         self.balance = balance
 
     def forward(self, x: Tensor, *, view: View) -> Tensor:
-        """`(batch, length, d_model)` to the same; adds the loss `balance` (equation 4), which padding has no part in."""
+        """`(batch, length, d_model)` to the same; adds the loss `balance` (equation 4) of real tokens."""
         shares = self.router(x).float().softmax(-1)  # (batch, length, experts)
         chosen = functional.one_hot(shares.argmax(-1), shares.size(-1))
         real = torch.ones_like(shares[..., 0]) if view.real is None else view.real.to(shares.dtype)
