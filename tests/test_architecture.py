@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "data": {"progress", "files"},
     "model": set(),
     "evaluation": {"progress"},  # of TER
-    "cost": set(),
+    "cost": {"data.batching"},
     "checkpoints": {"model", "data.tokenizer", "files", "identity", "stored_config", "trust"},
     "inference": {"model", "data.tokenizer", "checkpoints", "progress", "files"},
     "training": {"model", "data", "checkpoints", "files"},
@@ -154,6 +154,7 @@ print("loaded", sorted({SLOW_TO_IMPORT} & set(sys.modules)))
 # Rooms of the code, by the groups of conf whose files name what is in them.
 ROOMS = {
     **{f"model/{part}": f"aiayn.model.{part}" for part in ("attention", "position", "feed_forward", "norm")},
+    **{f"training/{part}": f"aiayn.training.{part}" for part in ("optimizer", "schedule", "loss")},
     "model": "aiayn.model",
     "data": "aiayn.data.corpora",
     "callbacks": "aiayn.callbacks",

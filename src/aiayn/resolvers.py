@@ -1,7 +1,10 @@
 """What conf/ calls in its interpolations, as `${heads_divide:${.d_model},${.heads}}`."""
 
+import re
 from contextlib import suppress
 from functools import cache, partial
+from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -54,12 +57,41 @@ def run_folder(path: str | None, now: str, subdir: str | None) -> str:
     return str(place)
 
 
+def own_help(*, _root_: Any) -> str:
+    """What begins the help where a task is named: what its file says that it does, and its own keys, as they are there.
+
+    It is for Hydra's template, in which `$$` stands for `$`.
+    """
+    hydra = _root_.hydra
+    file = Path("task", f"{hydra.runtime.choices.task}.yaml")
+    places = [Path(source.path, file) for source in hydra.runtime.config_sources if source.schema == "file"]
+    found = [place for place in places if place.is_file()]
+    if not found or not any(override.startswith("task=") for override in hydra.overrides.task):
+        return ""
+    lines = found[0].read_text().splitlines()
+    about = list(takewhile(lambda line: line.startswith("#"), lines))
+    keys, own = [], True
+    for line in lines[len(about) :]:
+        if key := re.match(r"(\w+):", line):
+            own = key[1] not in ("defaults", "task", "hydra")
+        if own or line.startswith("#"):
+            keys.append(line)
+    says = "\n".join(line.removeprefix("# ") for line in about if "@package" not in line)
+    listed = "\n".join(keys).strip()
+    parts = [
+        f"task={file.stem}: {says}",
+        *([f"Its keys, key=value; ??? has to be given:\n\n{listed}"] if listed else []),
+    ]
+    return "".join(f"{part}\n\n" for part in parts).replace("$", "$$")
+
+
 def register() -> None:
     """Make them known to OmegaConf."""
     OmegaConf.register_new_resolver("heads_divide", heads_divide, replace=True)
     OmegaConf.register_new_resolver("row", row, replace=True)
     OmegaConf.register_new_resolver("absolute", lambda path: str(absolute(path)), replace=True)
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
+    OmegaConf.register_new_resolver("own_help", own_help, replace=True)
     for size in ("width", "depth", "steps"):
         OmegaConf.register_new_resolver(size, partial(scaled, size), replace=True)
     OmegaConf.register_new_resolver("project", lambda folder: str(PROJECT / folder), replace=True)

@@ -153,7 +153,7 @@ class DevSet:
         """BLEU of the mean's translations, and each sentence's counts, as `significance.statistics` has them."""
         loaded = checkpoint.unpacked(mean.content(), mean.paths[0])
         model = loaded.model(self.accelerator, trust=self.trust)
-        searcher = translator(model, loaded.tokenizer, **self.inference)
+        searcher = translator(model, loaded.vocabularies, **self.inference)
         hypotheses = searcher.translate(self.sources, name=f"dev, {len(mean.paths)} averaged", silent=False)
         score = self.bleu(hypotheses, [self.references])
         return score, statistics(hypotheses, self.references, score.signature)
