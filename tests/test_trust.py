@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from small_model import MODEL, content
 
 from aiayn.checkpoints import checkpoint
-from aiayn.data.tokenizer import Tokenizer
+from aiayn.data.tokenizer import Tokenizer, Vocabularies
 from aiayn.trust import check_corpus, check_named
 
 PACKAGE = """
@@ -36,20 +36,20 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return Tokenizer.train(["one two three"], vocab_size=19)
+def vocabularies() -> Vocabularies:
+    return Vocabularies.joint(Tokenizer.train(["one two three"], vocab_size=19))
 
 
-def stored(folder: Path, tokenizer: Tokenizer, **changed: Any) -> checkpoint.Checkpoint:
+def stored(folder: Path, vocabularies: Vocabularies, **changed: Any) -> checkpoint.Checkpoint:
     """A checkpoint that says more of itself than is true of its weights."""
-    saved = content(tokenizer, seed=1, step=1)
+    saved = content(vocabularies, seed=1, step=1)
     saved["config"] = {"model": {**MODEL, **changed}, "trust": ["theirs", "os"], "data": {"trust": ["theirs"]}}
     checkpoint.write(folder / "a.ckpt", saved)
     return checkpoint.read(folder / "a.ckpt")
 
 
-def test_code_of_a_package_runs_only_for_readers_who_list_it(theirs: Path, tokenizer: Tokenizer) -> None:
-    loaded = stored(theirs, tokenizer, norm=NORM)
+def test_code_of_a_package_runs_only_for_readers_who_list_it(theirs: Path, vocabularies: Vocabularies) -> None:
+    loaded = stored(theirs, vocabularies, norm=NORM)
     for trust in ((), ["elsewhere"], ["their"], [""]):
         with pytest.raises(ValueError, match=r"names theirs\.Norm; .* give trust=\[.*theirs\]"):
             loaded.model(trust=trust)
@@ -62,24 +62,24 @@ def test_code_of_a_package_runs_only_for_readers_who_list_it(theirs: Path, token
     "target", ["theirs.rmdir", "theirs.os.rmdir", "theirs.Path.rmdir", "theirs.nn.Linear", "theirs.PostNorm"]
 )
 def test_what_a_trusted_package_has_from_elsewhere_is_not_trusted_with_it(
-    theirs: Path, tokenizer: Tokenizer, target: str
+    theirs: Path, vocabularies: Vocabularies, target: str
 ) -> None:
     place = theirs / "place"
     place.mkdir()
-    loaded = stored(theirs, tokenizer, norm={"_target_": target, "_args_": [str(place)]})
+    loaded = stored(theirs, vocabularies, norm={"_target_": target, "_args_": [str(place)]})
     with pytest.raises(ValueError, match=rf"names {target}, which is defined in .* and not in theirs"):
         loaded.model(trust=["theirs"])
     assert place.exists()
 
 
-def test_all_that_is_missing_is_named_at_once(theirs: Path, tokenizer: Tokenizer) -> None:
-    loaded = stored(theirs, tokenizer, norm=NORM, end={"_target_": "torch.nn.LayerNorm", "_partial_": True})
+def test_all_that_is_missing_is_named_at_once(theirs: Path, vocabularies: Vocabularies) -> None:
+    loaded = stored(theirs, vocabularies, norm=NORM, end={"_target_": "torch.nn.LayerNorm", "_partial_": True})
     with pytest.raises(ValueError, match=r"give trust=\[other,theirs,torch\.nn\]"):
         loaded.model(trust=["other"])
 
 
-def test_a_trusted_package_that_is_not_here_says_where_to_put_it(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    loaded = stored(tmp_path, tokenizer, norm={**NORM, "_target_": "gone.Norm"})
+def test_a_trusted_package_that_is_not_here_says_where_to_put_it(tmp_path: Path, vocabularies: Vocabularies) -> None:
+    loaded = stored(tmp_path, vocabularies, norm={**NORM, "_target_": "gone.Norm"})
     with pytest.raises(ValueError, match=r"gone\.Norm, which cannot be imported: .*; put .* gone on PYTHONPATH"):
         loaded.model(trust=["gone"])
 
