@@ -15,7 +15,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 PYTHON_FILES = [*MODULES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "benchmarks").rglob("*.py"))]
 
 STAGES = {"data", "model", "training", "checkpoints", "inference", "evaluation", "cost"}
-LEAVES = {"progress", "files", "identity", "schema", "stored_config", "terminal", "arguments"}
+LEAVES = {"progress", "files", "identity", "naming", "schema", "stored_config", "terminal", "arguments"}
 # What each folder may import of ours besides itself; a module stands for itself, a folder for all its modules.
 MAY_IMPORT = {
     "data": {"progress", "files"},
@@ -25,8 +25,8 @@ MAY_IMPORT = {
     "checkpoints": {"model", "data.tokenizer", "files", "identity", "stored_config"},
     "inference": {"model", "data.tokenizer", "checkpoints", "progress", "files"},
     "training": {"model", "data", "checkpoints", "files"},
-    "runs": {"schema", "files", "identity", "stored_config", "terminal"},
-    "report": {"runs", "evaluation", "schema", "files", "identity", "stored_config", "terminal"},
+    "runs": {"schema", "files", "identity", "naming", "stored_config", "terminal"},
+    "report": {"runs", "evaluation", "schema", "files", "identity", "naming", "stored_config", "terminal"},
     "callbacks": {*STAGES, "progress", "runs"},  # which files of a folder are the run's
     "hydra_plugins": {"runs", "schema", "files", "identity"},
     "analysis": {"model", "data.tokenizer", "inference", "evaluation", "progress", "files"},
@@ -36,6 +36,7 @@ MAY_IMPORT = {
     "terminal": set(),
     "files": set(),
     "identity": {"files"},
+    "naming": {"identity"},
     "schema": {"files", "identity"},
     "arguments": {"schema"},
     "stored_config": {"schema"},

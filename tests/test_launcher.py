@@ -123,7 +123,7 @@ def times(folder: Path, heads: int) -> int:
 
 def rows(output: str) -> dict[str, list[str]]:
     """The table at the end: the cells of each row, by the first one."""
-    table = [line.strip().strip("\u2502").split("\u2502") for line in output.splitlines() if line.startswith("\u2502")]
+    table = [line.split("\u2502") for line in output.splitlines() if "\u2502" in line]
     return {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in table}
 
 
