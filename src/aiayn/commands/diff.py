@@ -95,7 +95,7 @@ def outcomes(one: Run, other: Run) -> list[Difference]:
     parts = {"versions": ["versions"], "run": [key for key in {**mine, **theirs} if key not in ("versions", "scores")]}
     for part, keys in {**parts, "scores": ["scores"]}.items():
         both = [flat({key: values[key] for key in keys if key in values}) for values in (mine, theirs)]
-        for key, *pair in lacking(*both, differing(*both)):
+        for key, *pair in lacking(both[0], both[1], differing(*both)):
             found.append((part, key.removeprefix(f"{part}.").removesuffix(".value"), *pair))
     return found
 

@@ -20,6 +20,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from aiayn.cost.estimate import GIB, Assumptions, Plan, chosen_precision, estimate
+from aiayn.errors import explain
 from aiayn.files import write_text
 from aiayn.runs.run import names_of, read_rows
 from aiayn.schema import check
@@ -90,15 +91,12 @@ def plan_row(cfg: DictConfig, name: str, assumptions: Assumptions) -> Plan:
         config: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
         check(config)
         if config["data"]["tokenizer"] is not None:
-            from aiayn.commands.prepare import given_tokenizer  # with torch, where it is inside a checkpoint
+            from aiayn.commands.prepare import given_vocabularies  # with torch, where it is inside a checkpoint
 
-            config["data"]["vocab_size"] = given_tokenizer(cfg).vocab_size  # type: ignore[union-attr]
+            config["data"]["vocab_size"] = given_vocabularies(cfg).target.vocab_size  # type: ignore[union-attr]
         return estimate(config, name, assumptions)
-    except OmegaConfBaseException as error:
-        reason = str(error).split("\n")[0].removeprefix("ValueError raised while resolving interpolation: ")
-        return Plan(name, refused=f"{error.full_key}: {reason}")
-    except ValueError as error:
-        return Plan(name, refused=str(error))
+    except (ValueError, OmegaConfBaseException) as error:
+        return Plan(name, refused=explain(error))
 
 
 def total(plans: Sequence[Plan], assumptions: Assumptions) -> dict[str, Any]:
@@ -124,13 +122,16 @@ def show(plans: Sequence[Plan], totals: Mapping[str, Any], assumptions: Assumpti
         "paper_parameters": "paper's\nmillions",
         "flops_per_step": "FLOPs\na step",
         "flops": "FLOPs\nin all",
-        "paper_flops": "paper's,\nby time",
+        "paper_seconds_x_devices_x_rate": "paper's,\nby time",
         "tokens": "tokens\na side",
         "memory_bytes": "memory\nGiB",
         "hours": f"hours on\n{assumptions.devices} {assumptions.accelerator}",
     }
-    there = {key: any(getattr(row, key) for row in plans) for key in ("paper_parameters", "paper_flops")}
-    columns = {key: header for key, header in columns.items() if there.get(key, True)}
+    columns = {
+        key: header
+        for key, header in columns.items()
+        if not key.startswith("paper_") or any(getattr(row, key) for row in plans)
+    }
     terminal = Terminal()
     for narrow in ("tokens", "flops_per_step", ""):  # which a narrow terminal goes without
         shown = table(plans, totals, columns)
@@ -187,7 +188,7 @@ def notes(plans: Sequence[Plan], rows: Sequence[DictConfig], assumptions: Assump
             "Parameters: the paper's fit a vocabulary of 40,960 in base and (A) to (C), of 35,800 in big; "
             "its text says about 37,000 (section 5.1)."
         )
-    if any(row.paper_flops for row in plans):
+    if any(row.paper_seconds_x_devices_x_rate for row in plans):
         lines.append(
             "The paper's, by its time: seconds x devices x 9.5 TFLOP/s sustained (section 6.1), what they could do."
         )
