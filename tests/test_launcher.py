@@ -361,7 +361,7 @@ def test_a_terminal_shows_the_rows_while_they_run(folder):
     assert "running" in shown
     assert "3.14" in shown
     assert "said by" not in shown
-    assert [cells[STATE] for cells in rows(shown[shown.rindex("Sweep") :]).values()] == ["stopped", "not run"]
+    assert [cells[STATE] for cells in rows(shown[shown.rindex("\u2501\u2547") :]).values()] == ["stopped", "not run"]
 
 
 def test_one_process_sweeps_in_a_folder_and_another_can_stop_it(folder):

@@ -110,7 +110,7 @@ def refuse(jobs: Sequence[Job], rows: Sequence["Progress"]) -> None:
         try:
             check_run(job.config)
         except FORESEEN as error:
-            log.warning("%s is refused: %s", job.row, explain(error))
+            log.warning("%s is refused: %s", row.name, explain(error))
             job.folder.mkdir(parents=True, exist_ok=True)
             with (job.folder / CONSOLE).open("a") as lines:
                 lines.write(f"error: {explain(error)}\n")
