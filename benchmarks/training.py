@@ -26,12 +26,13 @@ from torch.profiler import ProfilerActivity, profile
 from aiayn.data.batching import Batch, BatchLoader, PairDataset, TokenBatchSampler
 from aiayn.data.corpora.multi30k import multi30k
 from aiayn.data.ragged import encode_pairs
-from aiayn.data.tokenizer import PAD, Tokenizer
+from aiayn.data.tokenizer import PAD, Tokenizer, Vocabularies
 from aiayn.model.attention.multi_head import MultiHeadAttention
 from aiayn.model.feed_forward.relu import FeedForward
 from aiayn.model.norm.post import PostNorm
 from aiayn.model.position.sinusoidal import SinusoidalPosition, sinusoids
 from aiayn.model.transformer import Transformer
+from aiayn.training.loss.label_smoothing import label_smoothed_cross_entropy
 from aiayn.training.module import losses
 
 VOCAB_SIZE, LAYERS, D_MODEL, D_FF, HEADS, DROPOUT, LABEL_SMOOTHING = 8000, 3, 256, 1024, 4, 0.1, 0.1
@@ -113,7 +114,7 @@ def plain_loss(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def aiayn_loss(model: Transformer, batch: Batch) -> Tensor:
-    loss, _, tokens = losses(model, batch, label_smoothing=LABEL_SMOOTHING)
+    loss, _, tokens = losses(model, batch, partial(label_smoothed_cross_entropy, label_smoothing=LABEL_SMOOTHING))
     return loss / tokens
 
 
@@ -136,7 +137,7 @@ def read_batches(folder: Path, count: int) -> list[Batch]:
     text = multi30k(path=folder, source_language="en", target_language="de")
     sources, targets = zip(*text.pairs("train"), strict=True)
     tokenizer = Tokenizer.train([*sources, *targets], vocab_size=VOCAB_SIZE)
-    pairs = encode_pairs(tokenizer, sources, targets)
+    pairs = encode_pairs(Vocabularies.joint(tokenizer), sources, targets)
     sampler = TokenBatchSampler(
         pairs.source.lengths + 1, pairs.target.lengths + 1, tokens_per_batch=TOKENS_PER_BATCH
     )  # one more for EOS

@@ -16,7 +16,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from aiayn import schema
+from aiayn import resolvers, schema
 
 if TYPE_CHECKING:
     from aiayn.model.transformer import Transformer
@@ -44,6 +44,7 @@ SMALL = [  # seconds on one core
 ]
 
 schema.register()
+resolvers.register()
 CommandLine = Callable[..., subprocess.CompletedProcess[str]]
 Told = Callable[..., DictConfig]
 
@@ -59,10 +60,11 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, str(ROOT / "src" / "run.py"), *flags, *(a for a in arguments if a not in flags)]
 
 
-def composed(*overrides: str) -> DictConfig:
-    """The config of a command line, resolved."""
+def composed(*overrides: str, folder: Path | None = None) -> DictConfig:
+    """The config of a command line, resolved; `folder` has files beside those of conf."""
+    search = [f"hydra.searchpath=[file://{folder}]"] if folder else []
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        cfg = compose("config", overrides=list(overrides))
+        cfg = compose("config", overrides=[*overrides, *search])
     OmegaConf.resolve(cfg)
     return cfg
 
@@ -128,16 +130,16 @@ def write_checkpoint(path: Path, *overrides: str, words: Sequence[str], seed: in
     import torch
 
     from aiayn.checkpoints import checkpoint
-    from aiayn.data.tokenizer import Tokenizer
+    from aiayn.data.tokenizer import Tokenizer, Vocabularies
 
     config = OmegaConf.to_container(composed(*overrides))
     text = [f"{word} {word}s" for word in words]
-    tokenizer = Tokenizer.train(text, vocab_size=len(set("".join(text))) + len(words) + 9)
+    vocabularies = Vocabularies.joint(Tokenizer.train(text, vocab_size=len(set("".join(text))) + len(words) + 9))
     torch.manual_seed(seed)
-    model = checkpoint.build_model(config["model"], vocab_size=tokenizer.vocab_size)  # type: ignore[index]
+    model = checkpoint.build_model(config["model"], **vocabularies.sizes)  # type: ignore[index]
     torch.nn.init.normal_(model.embedding.weight, std=0.5)
     state = {f"model.{name}": value for name, value in model.state_dict().items()}
-    content = {**checkpoint.contents(config, tokenizer), "state_dict": state, "global_step": step}  # type: ignore[arg-type]
+    content = {**checkpoint.contents(config, vocabularies), "state_dict": state, "global_step": step}  # type: ignore[arg-type]
     checkpoint.write(path, content)
     if path.parent.name == "checkpoints":
         (path.parents[1] / "result.json").write_text(json.dumps({"config": config}))

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import SMALL, CommandLine, command, composed, environment
+from hydra.utils import instantiate
 
 from aiayn.checkpoints import checkpoint
 

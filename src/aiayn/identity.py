@@ -35,6 +35,9 @@ WHERE_AND_HOW = {
 # When a run ends. That makes another experiment, but a run that goes on may get another end.
 ENDS = {"training.max_steps", "training.max_epochs", "trainer.max_time", "callbacks.early_stopping"}
 
+# What a key says that is left out, where that is not null or false: a config may be older than the key.
+UNSAID = {"data.shared_vocabulary": True}
+
 PACKAGE = Path(__file__).parent
 STAGES = (
     "data",
@@ -63,14 +66,13 @@ def leaves(config: Mapping[str, Any], key: str = "") -> Iterator[tuple[str, Any]
 def identity(config: Mapping[str, Any], *, but: Collection[str] = ()) -> dict[str, Any]:
     """The leaves of a config that make it this experiment, but for some keys, with all below them.
 
-    What is off is left out: a config that is older than a switch says the same.
+    What is off, or as in `UNSAID`, is left out: a config that is older than a switch says the same.
     """
     evaluation = config.get("checkpoint") is not None  # a report has the key too, for sweeps of evaluations
     return {
         key: value
         for key, value in leaves(config)
-        if value is not None
-        and value is not False
+        if (value != UNSAID[key] if key in UNSAID else value is not None and value is not False)
         and makes_experiment(key, evaluation=evaluation, objective=config.get("objective"))
         and not _is_under(key, but)
     }
@@ -82,7 +84,9 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
     def is_repeated(key: str) -> bool:
         part, *names = key.split(".")
-        return any(found.get(".".join([part, *names[start:]]), found) == found[key] for start in range(1, len(names)))
+        above = [".".join([part, *names[start:]]) for start in range(1, len(names))]
+        above += [f"model.{names[-1]}"] if len(names) > 1 else []  # the schedule knows the model's size
+        return any(found.get(name, found) == found[key] for name in above)
 
     return {key: value for key, value in found.items() if not is_repeated(key)}
 

@@ -9,7 +9,7 @@ import torch
 from aiayn.analysis import heads
 from aiayn.analysis.heads import losses, masked, measures
 from aiayn.analysis.weights import Weights, weights
-from aiayn.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from aiayn.data.tokenizer import BOS, EOS, PAD, Tokenizer, Vocabularies
 from aiayn.evaluation.metric import counted
 from aiayn.evaluation.metrics.bleu import Bleu
 from aiayn.inference.translation import translator
@@ -152,7 +152,7 @@ def model(build, tokenizer, texts):
 
 def test_what_is_lost_without_a_head(model, tokenizer, texts):
     search = {"beam": 1, "alpha": 0.6, "max_extra_length": 3, "tokens_per_batch": 100}
-    searcher = translator(model, tokenizer, **search)
+    searcher = translator(model, Vocabularies.joint(tokenizer), **search)
     # References that the whole model translates without a mistake, so that there is something to lose.
     references = searcher.translate(texts)
     full, found = losses(model, Bleu(), lambda: counted(Bleu(), searcher.translate(texts), [references], None))

@@ -157,7 +157,7 @@ class DevSet:
     def score(self, mean: averaging.Average) -> tuple[Score, np.ndarray]:
         """The score of the mean's translations, and each sentence's counts."""
         loaded = checkpoint.unpacked(mean.content(), mean.paths[0])
-        searcher = translator(loaded.model(self.accelerator), loaded.tokenizer, **self.inference)
+        searcher = translator(loaded.model(self.accelerator), loaded.vocabularies, **self.inference)
         hypotheses = searcher.translate(self.sources, name=f"dev, {len(mean.paths)} averaged", silent=False)
         return counted(self.metric, hypotheses, [self.references], self.language)
 

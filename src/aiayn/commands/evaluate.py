@@ -23,7 +23,7 @@ from aiayn.commands.inputs import (
     split_text,
 )
 from aiayn.data.corpus import Corpus
-from aiayn.data.tokenizer import Tokenizer
+from aiayn.data.tokenizer import Vocabularies
 from aiayn.evaluation.metric import Metric, Score, counted, panel, score_of, usable
 from aiayn.evaluation.metrics.perplexity import Perplexity
 from aiayn.files import replacing, write_text
@@ -76,7 +76,7 @@ class Evaluation:
 
 def evaluate_sentences(
     model: Transformer | Ensemble,
-    tokenizer: Tokenizer,
+    vocabularies: Vocabularies,
     sources: Sequence[str],
     references: Sequence[str],
     *,
@@ -89,7 +89,7 @@ def evaluate_sentences(
 
     Args:
         model: In evaluation mode.
-        tokenizer: The one it was trained with.
+        vocabularies: Those it was trained with.
         sources: Plain text.
         references: As many.
         inference: The `inference` config.
@@ -104,13 +104,13 @@ def evaluate_sentences(
     references, hypotheses = list(references), []
     metrics = usable(metrics, language := language or "en")
     if any(not isinstance(metric, Perplexity) for metric in metrics.values()):
-        hypotheses = translator(model, tokenizer, **inference).translate(sources, name=name, silent=False)
+        hypotheses = translator(model, vocabularies, **inference).translate(sources, name=name, silent=False)
 
     def count(metric: Metric) -> tuple[Score, np.ndarray]:
         if not isinstance(metric, Perplexity):
             return counted(metric, hypotheses, [references], language)
         budget = inference["tokens_per_batch"]
-        found = log_likelihoods(model, tokenizer, sources, references, tokens_per_batch=budget)
+        found = log_likelihoods(model, vocabularies, sources, references, tokens_per_batch=budget)
         counts = np.column_stack([-found[0], found[1]])
         return score_of(metric, counts, metric.signature(language)), counts
 
@@ -129,7 +129,7 @@ def evaluate_splits(
             continue
         result = evaluate_sentences(
             model,
-            loaded.tokenizer,
+            loaded.vocabularies,
             *corpus.text(split),
             inference=config["inference"],
             metrics=metrics,
@@ -186,7 +186,7 @@ def evaluate(cfg: DictConfig) -> None:
     inference = evaluated_inference(cfg, loaded.config)
     result = evaluate_sentences(
         model,
-        loaded.tokenizer,
+        loaded.vocabularies,
         sources,
         references,
         inference=inference,

@@ -60,9 +60,9 @@ def heads(cfg: DictConfig) -> None:
     sources, references = (side[: cfg.sentences] for side in split_text(data))
     model = loaded.model(cfg.trainer.accelerator)
     attentions(model, "project", "heads", "output")  # what has none of these is refused before the long work
-    encoded = map(loaded.tokenizer.encode, (sources, references))
+    encoded = loaded.vocabularies.source.encode(sources), loaded.vocabularies.target.encode(references)
     figures = measures(model, *encoded, tokens_per_batch=cfg.inference.tokens_per_batch)
-    searcher = translator(model, loaded.tokenizer, **cfg.inference)
+    searcher = translator(model, loaded.vocabularies, **cfg.inference)
     _, metric = evaluated_objective(cfg, loaded.config)
 
     def measure() -> tuple[Score, np.ndarray]:

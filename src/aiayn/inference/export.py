@@ -1,7 +1,8 @@
 """A finished model for other programs: CTranslate2's format, which decodes fast on CPUs, and safetensors.
 
-Both are folders that suffice alone: weights, `tokenizer.model` (SentencePiece's own file), and `aiayn.json` with the
-run's config. CTranslate2 computes the same function. Where its layout is another one, the weights are written for it:
+Both are folders that suffice alone: weights, `tokenizer.model` (SentencePiece's own file; `target_tokenizer.model` too,
+where each side has its own), and `aiayn.json` with the run's config. CTranslate2 computes the same function. Where its
+layout is another one, the weights are written for it:
 
 - Positions are tables: its own sinusoids have other rates, and all sines come first. So there is a greatest length,
   that of the model's table: 1024, or `model.position.max_length`.
@@ -22,8 +23,8 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional
 
-from aiayn.checkpoints.checkpoint import FORMATS, MANIFEST, TOKENIZER, WEIGHTS, Checkpoint, weights_hash
-from aiayn.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+from aiayn.checkpoints.checkpoint import FORMATS, MANIFEST, WEIGHTS, Checkpoint, weights_hash
+from aiayn.data.tokenizer import BOS, EOS, PAD, UNK, Vocabularies
 from aiayn.model.attention.multi_head import MultiHeadAttention
 from aiayn.model.decoder import Decoder, DecoderLayer
 from aiayn.model.dropout import Dropout
@@ -67,7 +68,7 @@ def write_ctranslate2(loaded: Checkpoint, folder: Path, *, quantization: str | N
     """
     if quantization not in (None, *ACCEPTED_MODEL_TYPES):
         raise ValueError(f"quantization must be one of {', '.join(ACCEPTED_MODEL_TYPES)} or null, got {quantization}.")
-    spec = specification(loaded.model(), loaded.tokenizer)
+    spec = specification(loaded.model(), loaded.vocabularies)
     longest = len(spec.decoder.position_encodings.encodings)
     spec.validate()
     spec.optimize(quantization)
@@ -76,19 +77,20 @@ def write_ctranslate2(loaded: Checkpoint, folder: Path, *, quantization: str | N
 
 
 def _write_rest(loaded: Checkpoint, folder: Path, facts: dict[str, Any]) -> None:
-    """Tokenizer and manifest, which marks the folder as an export."""
-    (folder / TOKENIZER).write_bytes(loaded.tokenizer.model)
+    """Tokenizers and manifest, which marks the folder as an export."""
+    for name, model in loaded.vocabularies.models.items():
+        (folder / f"{name}.model").write_bytes(model)
     manifest = {
         **facts,
         "weights_hash": weights_hash(folder / FORMATS[facts["format"]]),
         "global_step": loaded.step,
-        "tokenizer_hash": loaded.tokenizer.hash,
+        "tokenizer_hash": loaded.vocabularies.hash,
         "config": loaded.config,
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
-def specification(model: Transformer, tokenizer: Tokenizer) -> TransformerSpec:
+def specification(model: Transformer, vocabularies: Vocabularies) -> TransformerSpec:
     """The model as CTranslate2 describes one, in float32; quantizing it may change the model's own weights.
 
     Raises:
@@ -102,8 +104,8 @@ def specification(model: Transformer, tokenizer: Tokenizer) -> TransformerSpec:
     encoder: Any = model.encoder.layers
     decoder: Any = model.decoder.layers
     spec = TransformerSpec.from_config(len(encoder), encoder[0].self_attention.heads, pre_norm=False)
-    vocabulary = tokenizer.vocabulary
-    spec.register_source_vocabulary(vocabulary)
+    vocabulary = vocabularies.target.vocabulary
+    spec.register_source_vocabulary(vocabularies.source.vocabulary)
     spec.register_target_vocabulary(vocabulary)
     config = spec.config
     config.unk_token, config.bos_token, config.eos_token = (vocabulary[token] for token in (UNK, BOS, EOS))
