@@ -136,6 +136,7 @@ class DevSet:
     references: list[str]
     inference: dict[str, Any]
     accelerator: str
+    trust: Sequence[str]
     language: str | None
     metric: Metric
 
@@ -146,8 +147,8 @@ class DevSet:
         data = evaluated_data(cfg, config, path)
         data.split = "dev"
         _, metric = evaluated_objective(cfg, config)
-        searched = evaluated_inference(cfg, config), cfg.trainer.accelerator
-        return cls(*split_text(data), *searched, data.get("target_language"), metric)
+        inference, accelerator = evaluated_inference(cfg, config), cfg.trainer.accelerator
+        return cls(*split_text(data), inference, accelerator, cfg.trust, data.get("target_language"), metric)
 
     @property
     def sign(self) -> int:
@@ -157,7 +158,8 @@ class DevSet:
     def score(self, mean: averaging.Average) -> tuple[Score, np.ndarray]:
         """The score of the mean's translations, and each sentence's counts."""
         loaded = checkpoint.unpacked(mean.content(), mean.paths[0])
-        searcher = translator(loaded.model(self.accelerator), loaded.vocabularies, **self.inference)
+        model = loaded.model(self.accelerator, trust=self.trust)
+        searcher = translator(model, loaded.vocabularies, **self.inference)
         hypotheses = searcher.translate(self.sources, name=f"dev, {len(mean.paths)} averaged", silent=False)
         return counted(self.metric, hypotheses, [self.references], self.language)
 
