@@ -14,13 +14,13 @@ from omegaconf import OmegaConf
 
 from aiayn.callbacks.speed import TrainingSpeed
 from aiayn.data.batching import Batch
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 from aiayn.training.module import TranslationModule
 from aiayn.training.schedule import learning_rate
 from aiayn.training.trainer import build_trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-Build = Callable[..., Transformer]
+Build = Callable[..., Model]
 RECIPE = {
     **{"warmup_steps": 3, "learning_rate_scale": 0.7, "betas": [0.9, 0.98], "eps": 1e-9},
     **{"label_smoothing": 0.1, "log_steps": 5},

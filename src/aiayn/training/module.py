@@ -1,4 +1,4 @@
-"""The LightningModule: wires a Transformer to the loss, the optimizer and the schedule of section 5.
+"""The LightningModule: wires a model to the loss, the optimizer and the schedule of section 5.
 
 The loss of an optimizer step is the sum over its target tokens divided by their number, over all devices and
 micro-batches. Every micro-batch carries that number (`Batch.step_tokens`), so no communication is needed and the
@@ -15,33 +15,30 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 
 from aiayn.data.batching import Batch
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 from aiayn.training.loss import label_smoothed_cross_entropy
 from aiayn.training.schedule import learning_rate
 
 
-def losses(model: Transformer, batch: Batch, *, label_smoothing: float) -> tuple[Tensor, Tensor, int]:
+def losses(model: Model, batch: Batch, *, label_smoothing: float) -> tuple[Tensor, Tensor, int]:
     """Teacher-forced loss of a batch.
 
     Returns:
         The label-smoothed loss and the unsmoothed negative log-likelihood, in nats, both summed over the real target
         tokens, and how many those are.
     """
-    features = model.features(batch.source, batch.target[:, :-1])  # (pairs, target, d_model)
-    labels = batch.target[:, 1:]
-    real = labels != model.pad_id
-    labels = labels[real]  # (tokens,)
-    loss, nll = label_smoothed_cross_entropy(
-        features[real], model.embedding.weight, labels, label_smoothing=label_smoothing
-    )
-    return loss, nll, len(labels)
+    features, auxiliary = model(batch)  # (pairs, target, d_model)
+    labels = batch.target[:, 1:].flatten()[batch.positions]  # (tokens,)
+    features = features.flatten(0, 1)[batch.positions]  # (tokens, d_model)
+    loss, nll = label_smoothed_cross_entropy(features, model.output_weight, labels, label_smoothing=label_smoothing)
+    return sum(auxiliary.values(), loss), nll, len(labels)
 
 
 class TranslationModule(LightningModule):
     """Section 5: Adam, warm-up and decay of the learning rate, label smoothing.
 
     Args:
-        model: The Transformer.
+        model: A `torch.nn.Module` too.
         training: The `training` config.
         d_model: Sets the scale of the learning rate.
         seed: Of the dropout masks.
@@ -49,10 +46,10 @@ class TranslationModule(LightningModule):
     """
 
     def __init__(
-        self, model: Transformer, *, training: dict[str, Any], d_model: int, seed: int, contents: dict[str, Any]
+        self, model: Model, *, training: dict[str, Any], d_model: int, seed: int, contents: dict[str, Any]
     ) -> None:
         super().__init__()
-        self.model = model
+        self.model: Any = model
         self.training_config = training
         self.d_model = d_model
         self.seed = seed
