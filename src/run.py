@@ -1,19 +1,16 @@
 """Compose the config and call the task that it names: `python src/run.py model=base data=wmt14_ende`.
 
-Imports hydra and omegaconf only: `--help`, `--cfg job` and a mistyped key answer before torch could have been loaded.
+Imports hydra and omegaconf only: `--help`, `--cfg job`, a mistyped key and a value that is out of range answer before
+torch could have been loaded.
 Whatever goes wrong ends here, in one line on standard error and the exit code 1.
 """
 
 import logging
 import os
-import re
 import shutil
 import signal
 import sys
-from collections.abc import Iterable
 from contextlib import suppress
-from difflib import get_close_matches
-from errno import ENOSPC
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,75 +19,14 @@ sys.path.insert(0, str(Path(__file__).parent))  # also when the project is not i
 import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
-from omegaconf import Container, DictConfig
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
-from yaml import YAMLError
+from omegaconf import DictConfig
 
-from aiayn import schema
+from aiayn import resolvers, schema
+from aiayn.errors import FORESEEN, explain, suggest, unwrapped
 
 # What the user wants to see; kept apart, because below and in every job that is started from here Hydra has to raise.
 TRACEBACK = os.environ.setdefault("AIAYN_TRACEBACK", os.environ.get("HYDRA_FULL_ERROR", "0")) == "1"
-FORESEEN = (ValueError, OSError, YAMLError, HydraException, OmegaConfBaseException)  # what is refused is one of these
-FULL_KEY = re.compile(r"full_key: (\S+)$")  # the last words of what Hydra says of an object that it cannot build
-
-
-def unwrapped(error: BaseException) -> tuple[BaseException, str | None]:
-    """What Hydra and OmegaConf wrapped, and the key at which it happened, where they name one."""
-    key = None
-    while isinstance(error, HydraException | OmegaConfBaseException) and error.__cause__ is not None:
-        if isinstance(error, OmegaConfBaseException):
-            key = key or error.full_key
-        elif found := FULL_KEY.search(str(error)):
-            key = key or found[1]
-        error = error.__cause__
-    return error, key
-
-
-def explain(error: BaseException) -> str:
-    """One line for an error, with the key where it is known, and a suggestion for a mistyped name."""
-    if isinstance(error, OverrideParseException):
-        return f"{error.override!r} cannot be read as key=value; quote a value with = , ~ or a space: \"key='value'\"."
-    error, key = unwrapped(error)
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        group, _, name = error.missing_cfg_file.rpartition("/")
-        # Hydra names no options where the missing one is an item of a list.
-        options = error.options or sorted(file.stem for file in (schema.PROJECT / "conf" / group).glob("*.yaml"))
-        more = " auto takes the GPUs that there are." if group == "trainer" else ""
-        return f"there is no {group}={name}{suggest(name, [option for option in options if option != 'schema'])}{more}"
-    if isinstance(error, OmegaConfBaseException) and error.full_key:
-        if isinstance(error, ConfigKeyError | ConfigAttributeError) and isinstance(error.parent_node, Container):
-            return f"there is no key {error.full_key}{suggest(str(error.key), map(str, error.parent_node))}"
-        if isinstance(error, MissingMandatoryValue):
-            return f"{error.full_key} is not set; give {error.full_key}=..."
-        reason = str(error).split("\n")[0].removeprefix("ValueError raised while resolving interpolation: ")
-        if reason.endswith("is not Optional"):
-            reason = "null is no value for it; leave the key out, or give one."
-        return f"{error.full_key}: {reason}"
-    text = " ".join(str(error).split())
-    if found := re.match(r"Ambiguous value for argument '(.+?)=(.+?)'", text):
-        key, value = found.groups()
-        return (
-            f"{key}={value} are several values: add -m for a run of each, name a list, [{value}], or quote it where "
-            f"it is text, \"{key}='{value}'\"."
-        )
-    if isinstance(error, OSError) and error.errno == ENOSPC and not error.filename:  # files have their names
-        return f"{text}: standard output"
-    if inside := re.match(r"In '(.+?)': \w+ raised while composing config: (.+?) full_key: (\S+)", text):
-        return f"{inside[1]}.yaml: {inside[3]}: {inside[2]}"
-    if isinstance(error, FORESEEN):
-        return text
-    if isinstance(error, MemoryError) or "can't allocate memory" in text or "out of memory" in text:
-        return f"not enough memory: {text or 'the machine has no more'}"
-    return f"{f'{key}: ' if key else ''}unexpected {type(error).__name__}: {text}"
-
-
-def suggest(name: str, known: Iterable[str]) -> str:
-    """The known name that was meant, or all of them."""
-    known = list(known)
-    near = get_close_matches(name, known, n=1, cutoff=0.7)
-    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}."
 
 
 def fail(error: Exception) -> NoReturn:
@@ -177,6 +113,7 @@ def main(cfg: DictConfig) -> None:
         cfg.run_dir = HydraConfig.get().runtime.output_dir
         schema.check_languages(cfg)
         schema.make_absolute(cfg)
+        schema.check_run(cfg)
         hydra.utils.get_method(cfg.task)(cfg)
         sys.stdout.flush()  # what cannot be written shows now, when it can still be said
     except Exception as error:
@@ -190,6 +127,7 @@ def main(cfg: DictConfig) -> None:
 def run() -> None:
     """Obey the command line; what goes wrong ends in one line on standard error and the exit code 1."""
     schema.register()
+    resolvers.register()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, so that one place turns errors into a line
     logging.raiseExceptions = False  # what the log cannot keep, on a full disk, is no reason for more words
     try:

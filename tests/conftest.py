@@ -16,7 +16,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from aiayn import schema
+from aiayn import resolvers, schema
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,6 +49,7 @@ SMALL = [  # seconds on one core
 ]
 
 schema.register()
+resolvers.register()
 CommandLine = Callable[..., subprocess.CompletedProcess[str]]
 Told = Callable[..., DictConfig]
 
@@ -64,10 +65,11 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, str(ROOT / "src" / "run.py"), *flags, *(a for a in arguments if a not in flags)]
 
 
-def composed(*overrides: str) -> DictConfig:
-    """The config of a command line, resolved."""
+def composed(*overrides: str, folder: Path | None = None) -> DictConfig:
+    """The config of a command line, resolved; `folder` has files beside those of conf."""
+    search = [f"hydra.searchpath=[file://{folder}]"] if folder else []
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        cfg = compose("config", overrides=list(overrides))
+        cfg = compose("config", overrides=[*overrides, *search])
     OmegaConf.resolve(cfg)
     return cfg
 

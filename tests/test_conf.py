@@ -5,11 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, composed
+import yaml
+from conftest import ROOT, CommandLine, composed
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from aiayn import schema
+from aiayn import resolvers, schema
 from aiayn.identity import row
 
 GROUPS = (
@@ -48,8 +49,9 @@ def choices() -> list[str]:
     """Every file of every group, as a command line names it."""
     files = [(group, file.stem) for group in GROUPS for file in sorted((ROOT / "conf" / group).glob("*.yaml"))]
     parts = [
-        (f"model/{part.name}", file.stem)
-        for part in (ROOT / "conf/model").iterdir()
+        (f"{group}/{part.name}", file.stem)
+        for group in ("model", "training")
+        for part in (ROOT / "conf" / group).iterdir()
         if part.is_dir()
         for file in part.glob("*.yaml")
     ]
@@ -78,7 +80,7 @@ def test_a_run_has_all_metrics_unless_they_are_named() -> None:
 
 def test_without_arguments_it_is_the_demo() -> None:
     cfg = composed()
-    assert cfg.task == "aiayn.commands.train.train"
+    assert cfg.task == schema.TRAIN
     assert (cfg.model.name, cfg.data.name) == ("tiny", "numbers_ende")
 
 
@@ -184,7 +186,32 @@ def test_help_begins_with_what_this_is_and_has_groups_and_keys() -> None:
     assert "\nseed: 1\n" in done.stdout
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--cfg", "job"], ["model.head=8"]])
+def test_the_help_of_a_task_has_its_own_keys_first(in_process: CommandLine) -> None:
+    done = in_process("--help", "task=serve")
+    assert (done.returncode, done.stderr) == (0, "")
+    own, _, general = done.stdout.partition("Experiments with the Transformer")
+    assert own.startswith("task=serve: Translate over HTTP")
+    assert "model/position: learned, sinusoidal" in general
+    for file in (ROOT / "conf" / "task").glob("*.yaml"):
+        overrides, choices = {"task": [f"task={file.stem}"]}, {"task": file.stem}
+        sources = [{"schema": "structured", "path": ""}, {"schema": "file", "path": str(ROOT / "conf")}]
+        hydra = {"overrides": overrides, "runtime": {"choices": choices, "config_sources": sources}}
+        told = resolvers.own_help(_root_=OmegaConf.create({"hydra": hydra})).replace("$$", "$")
+        about, *lines = [line.removeprefix("# ") for line in file.read_text().splitlines()[1:]]
+        assert told.startswith(f"task={file.stem}: {about}\n")
+        keys = yaml.safe_load(file.read_text()).keys() - {"defaults", "task", "hydra"}
+        assert [line for line in lines if line.split(":")[0] in keys and line not in told] == []  # with what they mean
+        assert not [word for word in ("defaults:", "task: ", "hydra:", "@package") if word in told]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["--help"], ["--cfg", "job"], ["model.head=8"]),
+        *(["model=base", "model.heads=7"], ["training.betas=[0.9]"], ["~callbacks.speed"]),
+    ],
+    ids=" ".join,
+)
 def test_answers_without_loading_torch(arguments: list[str]) -> None:
     # Half a second instead of two. What was imported is asked, not the clock, which a busy machine bends.
     command = [sys.executable, "-X", "importtime", str(ROOT / "src" / "run.py"), *arguments]

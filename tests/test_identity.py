@@ -135,6 +135,8 @@ def test_a_table_says_once_what_parts_repeat() -> None:
     assert found["model.heads"] == 4
     assert found["data.train.source"] == "a"
     assert "model.attention.heads" not in found
+    assert found["training.label_smoothing"] == 0.1
+    assert not found.keys() & {"training.loss.label_smoothing", "training.optimizer.eps", "training.schedule.d_model"}
     assert "data.corpus.train.source" not in found
     assert "seed" not in found
     assert "seed" in identity(config())

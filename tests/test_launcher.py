@@ -16,6 +16,7 @@ from select import select
 import pytest
 
 from aiayn.runs.sweep import stop_sweep
+from aiayn.schema import TRAIN
 from hydra_plugins.aiayn_launcher.devices import share, visible_gpus
 
 STATE, _, BLEU, _, _ = range(5)  # columns of the table behind the row's name
@@ -75,6 +76,7 @@ heads: 1
 does: nothing
 status: done
 text: ""
+task: other
 training: {max_steps: 1000}
 trainer: {accelerator: auto, devices: 1}
 hydra:
@@ -223,6 +225,15 @@ def test_a_failed_job_is_reported_and_the_others_run(folder):
     console = folder / "sweep" / "heads=2" / "console.log"
     assert f"heads=2 failed (exit code 1): RuntimeError: out of memory; see {console}" in output
     assert "out of memory" in console.read_text()
+
+
+def test_a_row_that_is_refused_fails_before_any_runs_and_the_others_run(folder):
+    train = TRAIN  # without all that a training needs
+    code, output = run(folder, "-m", f"task={train},other", "hydra.sweep.subdir=${task}")
+    assert code == 1
+    assert {row: cells[STATE] for row, cells in rows(output).items()} == {train: "failed (refused)", "other": "done"}
+    assert output.index(f"{train} is refused: name is needed") < output.index("said by 1")
+    assert (folder / "sweep" / train / "console.log").read_text() == "error: name is needed; leave it in.\n"
 
 
 def test_a_killed_job_is_reported_with_the_signal(folder):

@@ -84,7 +84,9 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
     def is_repeated(key: str) -> bool:
         part, *names = key.split(".")
-        return any(found.get(".".join([part, *names[start:]]), found) == found[key] for start in range(1, len(names)))
+        above = [".".join([part, *names[start:]]) for start in range(1, len(names))]
+        above += [f"model.{names[-1]}"] if len(names) > 1 else []  # the schedule knows the model's size
+        return any(found.get(name, found) == found[key] for name in above)
 
     return {key: value for key, value in found.items() if not is_repeated(key)}
 

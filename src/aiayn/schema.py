@@ -4,9 +4,7 @@ Imported by `run.py` before anything else; hence no torch here. The values, and 
 """
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from functools import cache, partial
 from math import inf, nextafter
 from pathlib import Path
 from sys import float_info
@@ -15,10 +13,10 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 
-from aiayn.files import absolute, new_folder
-from aiayn.identity import row
+from aiayn.files import absolute
 
 PROJECT = Path(__file__).parents[2]
+TRAIN = "aiayn.commands.train.train"
 
 
 @dataclass
@@ -88,9 +86,7 @@ class DataConfig:
     dev: Files = field(default_factory=Files)
     test: Files = field(default_factory=Files)
     split: str = "test"  # what task=evaluate decodes
-    tokenizer: str | None = (
-        None  # a run, checkpoint or SentencePiece model whose pieces are taken: no others are learnt
-    )
+    tokenizer: str | None = None  # a run, checkpoint or SentencePiece model whose pieces are taken, none being learnt
     vocab_size: int = MISSING
     character_coverage: float = 0.9999  # share of the characters that get a piece of their own
     byte_fallback: bool = False  # spell characters without a piece in bytes (256 ids) instead of losing them as UNK
@@ -106,6 +102,9 @@ class DataConfig:
 class TrainingConfig:
     """Section 5."""
 
+    optimizer: dict[str, Any] = MISSING
+    schedule: dict[str, Any] = MISSING
+    loss: dict[str, Any] = MISSING
     initialize: str | None = None
     max_steps: int = MISSING
     max_epochs: int | None = None
@@ -152,20 +151,6 @@ SCHEMAS = {"model": ModelConfig, "data": DataConfig, "training": TrainingConfig,
 SCHEMAS["paper"] = PaperConfig
 
 
-def heads_divide(d_model: int, heads: int) -> int:
-    """`d_model / heads`, the default of `d_k` and `d_v` (section 3.2.2).
-
-    Raises:
-        ValueError: if heads does not divide d_model.
-    """
-    if heads < 1 or d_model % heads:
-        raise ValueError(
-            f"model.heads must divide model.d_model, got heads={heads}, d_model={d_model}; "
-            f"choose another number of heads, or set model.d_k and model.d_v."
-        )
-    return d_model // heads
-
-
 ABOVE_0, ABOVE_1 = float_info.min, nextafter(1, 2)
 MOST = 2**31  # of steps and tokens; libraries count them in 32 bits
 # Least values, and values that are already too much.
@@ -174,10 +159,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "data.vocab_size": (1, 2**24),  # sixty times the largest in use
     "data.character_coverage": (ABOVE_0, ABOVE_1),
     "data.tokenizer_sample": (1, inf),
-    "data.cleaning.max_length": (1, inf),
-    "data.cleaning.max_ratio": (1, inf),
-    "data.tokens_per_batch": (1, MOST),
-    "data.tokens_per_device": (1, MOST),
+    **{f"data.cleaning.{most}": (1, inf) for most in ("max_length", "max_ratio")},
+    **{f"data.tokens_per_{unit}": (1, MOST) for unit in ("batch", "device")},
     "data.prepare_workers": (1, 1025),
     "data.loader_workers": (0, 1025),
     "model.layers": (1, 1001),  # Wang et al. 2022, DeepNet
@@ -191,33 +174,37 @@ RANGES: dict[str, tuple[float, float]] = {
     "model.d_v": (1, 2**17),
     "model.dropout": (0, 1),
     "model.position.max_length": (1, 2**17),  # the weights of one head on so long a sentence are 64 GiB
-    "training.max_steps": (1, MOST),
-    "training.max_epochs": (1, MOST),
-    "training.warmup_steps": (1, MOST),
+    **{f"training.{end}": (1, MOST) for end in ("max_steps", "max_epochs", "warmup_steps", "tokens_per_batch")},
+    **{f"training.{often}_steps": (1, MOST) for often in ("checkpoint", "validate", "log")},
+    "training.keep_checkpoints": (1, MOST),
+    "training.checkpoint_minutes": (ABOVE_0, inf),
     "training.learning_rate_scale": (ABOVE_0, inf),
+    "training.optimizer.lr": (ABOVE_0, inf),
     "training.eps": (ABOVE_0, inf),
     "training.gradient_clip_norm": (ABOVE_0, inf),
-    "training.checkpoint_minutes": (ABOVE_0, inf),
-    "training.checkpoint_steps": (1, MOST),
     "training.label_smoothing": (0, 1),
-    "training.validate_steps": (1, MOST),
-    "training.log_steps": (1, MOST),
-    "training.tokens_per_batch": (1, MOST),
-    "training.keep_checkpoints": (1, MOST),
     "callbacks.quality.samples": (0, MOST),
     "logger.csv.flush_logs_every_n_steps": (1, MOST),
     "inference.beam": (1, 1001),  # as wide as Koehn and Knowles 2017 went, who saw BLEU fall long before
     "inference.alpha": (0, inf),
     "inference.max_extra_length": (0, 2**17),
-    "inference.tokens_per_batch": (1, MOST),
+    **{f"inference.{count}": (1, MOST) for count in ("tokens_per_batch", "top_k")},
     "inference.temperature": (0, inf),
-    "inference.top_k": (1, MOST),
     "inference.top_p": (0, ABOVE_1),
     "inference.seed": (0, 2**32),
 }
 # What is built from a config: these, and each item of these groups.
-BUILT = ("data.corpus", "data.cleaning", "model.attention", "model.position", "model.feed_forward", "model.norm")
+BUILT = (
+    *("data.corpus", "data.cleaning", "model.attention", "model.position", "model.feed_forward", "model.norm"),
+    *("training.optimizer", "training.schedule", "training.loss"),
+)
 GROUPS = {"callbacks": ("speed", "averaging"), "metrics": ("bleu",), "logger": ()}  # with what a run cannot do without
+
+
+def check_run(cfg: DictConfig) -> None:
+    """Refuse as `check` does what is to be trained: before its task, and with it torch, is imported."""
+    if cfg.get("task") == TRAIN:
+        check(OmegaConf.to_container(cfg, resolve=True))  # type: ignore[arg-type]
 
 
 def check(config: dict[str, Any]) -> None:
@@ -321,20 +308,6 @@ def count_of(cfg: Mapping[str, Any], key: str, *, least: int = 1) -> int:
     return value
 
 
-def scaled(size: str, value: int, *, _root_: Any) -> int:
-    """The paper's value of a size at the chosen scale: `${width:512}` is 512, or 128 with `scale=tiny`.
-
-    Raises:
-        ValueError: if the scale does not divide it.
-    """
-    divisor = _root_.scale[size]
-    if not isinstance(divisor, int) or divisor < 1:
-        raise ValueError(f"scale.{size} must be a whole number of at least 1, got {divisor}.")
-    if value % divisor:
-        raise ValueError(f"scale.{size}={divisor} does not divide {value}; choose another scale.{size}.")
-    return value // divisor
-
-
 # Keys that hold a path, or a list of paths, where the config has them ...
 PATHS = (
     *("outputs", "corpora", "run_dir", "data.path", "data.corpus.path", "data.tokenizer", "training.initialize"),
@@ -377,31 +350,9 @@ def _from_root(value: Any) -> Any:
     return str(absolute(str(value))) if names_something else value
 
 
-@cache
-def run_folder(path: str | None, now: str, subdir: str | None) -> str:
-    """The folder of a single run. One that is named by the time is made here, so that it is this process's alone.
-
-    A task that is no run, where Hydra keeps no copy of the config in a `subdir`, has none.
-    """
-    if subdir is None:
-        return "."
-    place = absolute(str(path or "."))
-    if place.name == now:
-        with suppress(OSError):  # Hydra makes it too, and says why it cannot
-            place = new_folder(place)
-    return str(place)
-
-
 def register() -> None:
-    """Make the schema and the resolvers known to Hydra and OmegaConf."""
+    """Make the schema known to Hydra; `resolvers.register` adds what conf/ calls."""
     store = ConfigStore.instance()
     store.store(name="schema", node=OmegaConf.structured(Config, flags={"struct": False}))
     for group, schema in SCHEMAS.items():
         store.store(group=group, name="schema", node=schema)
-    OmegaConf.register_new_resolver("heads_divide", heads_divide, replace=True)
-    OmegaConf.register_new_resolver("row", row, replace=True)
-    OmegaConf.register_new_resolver("absolute", lambda path: str(absolute(path)), replace=True)
-    OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
-    for size in ("width", "depth", "steps"):
-        OmegaConf.register_new_resolver(size, partial(scaled, size), replace=True)
-    OmegaConf.register_new_resolver("project", lambda folder: str(PROJECT / folder), replace=True)

@@ -65,7 +65,7 @@ def checked(config: Any) -> dict[str, Any]:
 def _renewed(config: Any) -> Any:
     """A config of before the model's class was one of its keys, with the names of today."""
     model = config.get("model") if isinstance(config, dict) else None
-    if not isinstance(model, dict) or not model or "_target_" in model:
+    if not isinstance(model, dict) or "attention" not in model or "_target_" in model:
         return config
     sizes = {"encoder_layers": "layers", "decoder_layers": "layers", "kv_heads": "heads"}
     added = {name: model[key] for name, key in sizes.items() if key in model}

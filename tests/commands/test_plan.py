@@ -8,8 +8,8 @@ from conftest import CommandLine, composed
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn.commands.plan import devices, notes, plan_row, read_assumptions
-from aiayn.cost.counting import accumulation_steps
 from aiayn.cost.estimate import GIB, Assumptions, micro_batch_tokens
+from aiayn.data.batching import accumulation_steps
 
 A100 = Assumptions("A100", 1, 0.35, 30, bfloat16=312, float32=19.5, memory=80)
 P100 = Assumptions("P100", 1, 0.35, 30, bfloat16=None, float32=9.5, memory=16)
@@ -57,6 +57,12 @@ def test_a_single_run_is_planned(aiayn: CommandLine, outputs: Path) -> None:
     assert "tiny_numbers_ende" in done.stdout
     assert set(outputs.rglob("*")) - before == {outputs / "plans", outputs / "plans" / "mine.json"}
     assert json.loads((outputs / "plans" / "mine.json").read_text())["totals"]["rows"] == 1
+
+
+def test_the_papers_flops_have_the_names_that_table_csv_has(base: dict[str, Any]) -> None:
+    row = plan_row(changed(base, paper__flops=3.3e18, paper__counted_flops=9.5e17), "row", A100)
+    assert (row.paper_flops, row.paper_seconds_x_devices_x_rate) == (9.5e17, 3.3e18)
+    assert "seconds x devices" in " ".join(notes([row], [changed(base)], A100))
 
 
 @pytest.mark.slow

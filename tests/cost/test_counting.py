@@ -6,10 +6,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from aiayn.checkpoints.checkpoint import build as build_model
 from aiayn.cost import counting as cost
-from aiayn.cost.counting import Sizes, accumulation_steps
+from aiayn.cost.counting import Sizes
 from aiayn.model.attention import multi_head as attention
 from aiayn.model.model import Model
-from aiayn.training.loss import CHUNK_ELEMENTS
+from aiayn.training.loss.label_smoothing import CHUNK_ELEMENTS
 
 SIZES = {"layers": 2, "d_model": 14, "d_ff": 22, "heads": 3, "d_k": 5, "d_v": 7}
 SMALL = {"layers": 3, "d_model": 256, "d_ff": 1024, "heads": 4, "d_k": 64, "d_v": 64}
@@ -128,22 +128,3 @@ def test_dropout_keeps_a_byte_for_each_element() -> None:
         cost.activation_bytes(Sizes.of(SIZES, vocab_size=31), dropout=p, tokens=1, bfloat16=True) for p in (0.1, 0.0)
     )
     assert with_mask - without == SIZES["d_model"] * (5 * SIZES["layers"] + 2)
-
-
-@pytest.mark.parametrize(
-    ("tokens_per_batch", "tokens_per_device", "world_size", "expected"),
-    [(25000, None, 8, 1), (25000, 25000, 1, 1), (25000, 24999, 1, 2), (25000, 6500, 1, 4), (25000, 6500, 2, 2)],
-)
-def test_accumulation_is_the_least_that_fits_a_device(
-    tokens_per_batch: int, tokens_per_device: int | None, world_size: int, expected: int
-) -> None:
-    settings = {"world_size": world_size, "longest": 211}
-    assert accumulation_steps(tokens_per_batch, tokens_per_device, **settings) == expected
-    if tokens_per_device is not None and expected > 1:
-        share = tokens_per_batch / (world_size * (expected - 1))
-        assert share + 211 > tokens_per_device
-
-
-def test_a_device_that_holds_no_pair_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"data\.tokens_per_device=23 is smaller than the longest pair \(23 tokens\)"):
-        accumulation_steps(211, 23, world_size=1, longest=23)

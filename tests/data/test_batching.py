@@ -21,6 +21,7 @@ from aiayn.data.batching import (
     StepSize,
     TokenBatchSampler,
     _equal_shares,
+    accumulation_steps,
     steps_in_epoch,
 )
 from aiayn.data.ragged import EncodedPairs, Ragged, encode_pairs
@@ -376,3 +377,22 @@ def test_a_small_corpus_has_twenty_steps_or_one_a_pair(pairs: int, least: int) -
 
 def test_the_budget_stays_where_the_corpus_has_steps_enough() -> None:
     assert StepSize.of(corpus_of([11] * 503), 101, fits_corpus=True).tokens_per_batch == 101
+
+
+@pytest.mark.parametrize(
+    ("tokens_per_batch", "tokens_per_device", "world_size", "expected"),
+    [(25000, None, 8, 1), (25000, 25000, 1, 1), (25000, 24999, 1, 2), (25000, 6500, 1, 4), (25000, 6500, 2, 2)],
+)
+def test_accumulation_is_the_least_that_fits_a_device(
+    tokens_per_batch: int, tokens_per_device: int | None, world_size: int, expected: int
+) -> None:
+    settings = {"world_size": world_size, "longest": 211}
+    assert accumulation_steps(tokens_per_batch, tokens_per_device, **settings) == expected
+    if tokens_per_device is not None and expected > 1:
+        share = tokens_per_batch / (world_size * (expected - 1))
+        assert share + 211 > tokens_per_device
+
+
+def test_a_device_that_holds_no_pair_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"data\.tokens_per_device=23 is smaller than the longest pair \(23 tokens\)"):
+        accumulation_steps(211, 23, world_size=1, longest=23)

@@ -149,7 +149,7 @@ def test_a_hypothesis_is_scored_by_the_probability_of_its_tokens_and_eos(opinion
     source = sentences(1, 97, 13)
     for hypothesis in search(model, padded(source), beam=5, alpha=0.6)[0]:
         target = torch.tensor([[BOS, *hypothesis.tokens, EOS]])
-        chosen = model(padded(source), target[:, :-1]).log_softmax(-1).gather(2, target[:, 1:, None])
+        chosen = logits(model, padded(source), target[:, :-1]).log_softmax(-1).gather(2, target[:, 1:, None])
         assert hypothesis.log_probability == pytest.approx(chosen.sum().item(), abs=1e-4)
         length = len(hypothesis.tokens) + 1
         assert hypothesis.score == pytest.approx(hypothesis.log_probability / ((5 + length) / 6) ** 0.6)

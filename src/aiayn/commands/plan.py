@@ -20,6 +20,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from aiayn.cost.estimate import GIB, Assumptions, Plan, chosen_precision, estimate
+from aiayn.errors import explain
 from aiayn.files import write_text
 from aiayn.schema import check
 from aiayn.terminal import Terminal, visible
@@ -91,11 +92,8 @@ def plan_row(cfg: DictConfig, name: str, assumptions: Assumptions) -> Plan:
 
             config["data"]["vocab_size"] = given_tokenizer(cfg).vocab_size  # type: ignore[union-attr]
         return estimate(config, name, assumptions)
-    except OmegaConfBaseException as error:
-        reason = str(error).split("\n")[0].removeprefix("ValueError raised while resolving interpolation: ")
-        return Plan(name, refused=f"{error.full_key}: {reason}")
-    except ValueError as error:
-        return Plan(name, refused=str(error))
+    except (ValueError, OmegaConfBaseException) as error:
+        return Plan(name, refused=explain(error))
 
 
 def total(plans: Sequence[Plan], assumptions: Assumptions) -> dict[str, Any]:
@@ -121,7 +119,7 @@ def show(plans: Sequence[Plan], totals: Mapping[str, Any], assumptions: Assumpti
         "paper_parameters": "the paper's\nmillions",
         "flops_per_step": "FLOPs\na step",
         "flops": "FLOPs\nin all",
-        "paper_flops": "the paper's,\nby its time",
+        "paper_seconds_x_devices_x_rate": "the paper's,\nby its time",
         "tokens": "tokens\na side",
         "memory_bytes": "memory\nGiB",
         "hours": f"hours on\n{assumptions.devices} {assumptions.accelerator}",
@@ -130,7 +128,7 @@ def show(plans: Sequence[Plan], totals: Mapping[str, Any], assumptions: Assumpti
     columns = {
         key: header
         for key, header in columns.items()
-        if key not in ("paper_parameters", "paper_flops", "refused") or any(getattr(row, key) for row in plans)
+        if not key.startswith(("paper_", "refused")) or any(getattr(row, key) for row in plans)
     }
     table = Table(box=SIMPLE_HEAD)
     table.add_column("row\n", overflow="fold")
@@ -183,7 +181,7 @@ def notes(plans: Sequence[Plan], rows: Sequence[DictConfig], assumptions: Assump
             "Parameters: the paper's fit a vocabulary of 40,960 in base and (A) to (C), of 35,800 in big; "
             "its text says about 37,000 (section 5.1)."
         )
-    if any(row.paper_flops for row in plans):
+    if any(row.paper_seconds_x_devices_x_rate for row in plans):
         lines.append(
             "The paper's, by its time: seconds x devices x 9.5 TFLOP/s sustained (section 6.1), what they could do."
         )

@@ -22,15 +22,14 @@ from aiayn.callbacks.speed import TrainingSpeed
 from aiayn.checkpoints import checkpoint
 from aiayn.commands.evaluate import evaluate_splits, show
 from aiayn.commands.prepare import prepare_corpus
-from aiayn.cost.counting import Sizes, accumulation_steps, training_flops
-from aiayn.data.batching import FEWEST_STEPS, StepSize
+from aiayn.cost.counting import Sizes, training_flops
+from aiayn.data.batching import FEWEST_STEPS, StepSize, accumulation_steps
 from aiayn.data.corpus import Corpus
 from aiayn.data.datamodule import ParallelDataModule
 from aiayn.data.ragged import EncodedPairs
 from aiayn.evaluation.metric import Metric
 from aiayn.model.model import Model
 from aiayn.runs.run_folder import RunFolder, step_checkpoints
-from aiayn.schema import check
 from aiayn.training.initialization import initialize
 from aiayn.training.module import TranslationModule
 from aiayn.training.tracking import loggers
@@ -46,7 +45,6 @@ def train(cfg: DictConfig) -> float | None:
         Dev BLEU of the averaged checkpoint, for sweepers that optimise; None on ranks that do not evaluate.
     """
     config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
-    check(config)
     check_arguments(config)
     quiet_lightning()
     overrides = HydraConfig.get().overrides
@@ -149,8 +147,8 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: boo
     )
     module = TranslationModule(
         model,
-        training=training,
-        d_model=config["model"]["d_model"],
+        **instantiate({part: training[part] for part in ("optimizer", "schedule", "loss")}, _convert_="all"),
+        log_steps=training["log_steps"],
         seed=config["seed"],
         contents=checkpoint.contents(config, corpus.tokenizer),
     )

@@ -3,7 +3,6 @@
 The model is the one that `model=base` and the like describe, biases included.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -70,6 +69,8 @@ def activation_bytes(sizes: Sizes, *, dropout: float, tokens: float, bfloat16: b
     residual = 4 * d_model + 8 + dropped
     memory = operand * d_model
     layer = 3 * attention + 2 * feed_forward + 5 * residual  # encoder and decoder together
+    if bfloat16:  # self-attention's input is cast for either of its maps
+        layer += 2 * operand * d_model
     ends = 2 * (dropped + 8)  # the sums of embeddings and positions; 8: an id
     return tokens * (sizes.layers * layer + memory * (sizes.layers if bfloat16 else 1) + ends)
 
@@ -126,25 +127,3 @@ def training_flops(
     across = target_tokens * (keys_and_values + mixing * source_length) + source_tokens * keys_and_values
     multiplications = sizes.layers * (encoder + own + across) + target_tokens * sizes.d_model * sizes.vocab_size
     return 3 * 2 * multiplications
-
-
-def accumulation_steps(
-    tokens_per_batch: int, tokens_per_device: int | None, *, world_size: int = 1, longest: int
-) -> int:
-    """Smallest number of micro-batches that keeps each within what a device can hold.
-
-    Args:
-        tokens_per_batch: Of one optimizer step over all devices.
-        tokens_per_device: Of one micro-batch, at most; None when a device's share of a step fits it.
-        world_size: Number of devices.
-        longest: Cost of the longest pair.
-    """
-    if tokens_per_device is None or (world_size == 1 and tokens_per_batch <= tokens_per_device):
-        return 1
-    if tokens_per_device <= longest:
-        raise ValueError(
-            f"data.tokens_per_device={tokens_per_device} is smaller than the longest pair ({longest} tokens) and one "
-            "token more. Raise it, or lower data.cleaning.max_length."
-        )
-    # A share of a step overshoots its equal part by less than the pair that was begun last.
-    return math.ceil(tokens_per_batch / (world_size * (tokens_per_device - longest)))

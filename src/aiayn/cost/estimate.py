@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from aiayn.cost.counting import Sizes, accumulation_steps, parameters, training_flops, training_memory
+from aiayn.cost.counting import Sizes, parameters, training_flops, training_memory
 
 GIB = 2**30
 PARTS = {  # the classes that cost.py counts ...
@@ -49,7 +49,8 @@ class Plan:
     paper_parameters: float | None = None
     flops_per_step: float | None = None
     flops: float | None = None
-    paper_flops: float | None = None
+    paper_flops: float | None = None  # counted as ours are
+    paper_seconds_x_devices_x_rate: float | None = None  # as Table 2 has them
     tokens: int | None = None  # of each side, repetitions counted, at most
     memory_bytes: float | None = None  # of one device
     hours: float | None = None
@@ -76,8 +77,9 @@ def estimate(config: Mapping[str, Any], name: str, assumptions: Assumptions) -> 
         name,
         sizes=asdict(sizes),
         precision=precision,
-        paper_parameters=config["paper"]["parameters"],
-        paper_flops=config["paper"]["flops"],
+        paper_parameters=config["paper"].get("parameters"),
+        paper_flops=config["paper"].get("counted_flops"),
+        paper_seconds_x_devices_x_rate=config["paper"].get("flops"),
         tokens=steps * data["tokens_per_batch"],
         uncounted=", ".join(uncounted(model)) or None,
     )
@@ -163,6 +165,8 @@ def micro_batch_tokens(data: Mapping[str, Any], devices: int) -> float:
     Raises:
         ValueError: if the longest pair may not fit.
     """
+    from aiayn.data.batching import accumulation_steps  # with torch
+
     per_batch, longest = data["tokens_per_batch"], longest_pair(data)
     check_room("data.tokens_per_batch", per_batch, data)
     accumulation = accumulation_steps(per_batch, data["tokens_per_device"], world_size=devices, longest=longest)

@@ -89,6 +89,28 @@ def steps_in_epoch(cost: np.ndarray, tokens_per_batch: int) -> int:
     return min(math.ceil(total / room), len(cost)) if room else len(cost)  # no step without a pair
 
 
+def accumulation_steps(
+    tokens_per_batch: int, tokens_per_device: int | None, *, world_size: int = 1, longest: int
+) -> int:
+    """Smallest number of micro-batches that keeps each within what a device can hold.
+
+    Args:
+        tokens_per_batch: Of one optimizer step over all devices.
+        tokens_per_device: Of one micro-batch, at most; None when a device's share of a step fits it.
+        world_size: Number of devices.
+        longest: Cost of the longest pair.
+    """
+    if tokens_per_device is None or (world_size == 1 and tokens_per_batch <= tokens_per_device):
+        return 1
+    if tokens_per_device <= longest:
+        raise ValueError(
+            f"data.tokens_per_device={tokens_per_device} is smaller than the longest pair ({longest} tokens) and one "
+            "token more. Raise it, or lower data.cleaning.max_length."
+        )
+    # A share of a step overshoots its equal part by less than the pair that was begun last.
+    return math.ceil(tokens_per_batch / (world_size * (tokens_per_device - longest)))
+
+
 @dataclass(frozen=True)
 class StepSize:
     """What an optimizer step of a corpus holds.

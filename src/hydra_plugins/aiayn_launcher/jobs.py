@@ -1,5 +1,6 @@
 """The jobs of a sweep: which row each one is, in which folder, with which config."""
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,13 +14,16 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from aiayn.errors import FORESEEN, explain
 from aiayn.files import absolute
 from aiayn.identity import differing
-from aiayn.schema import make_absolute
+from aiayn.schema import check_run, make_absolute
 
 if TYPE_CHECKING:  # what a sweep alone needs is imported when it starts, since Hydra imports this module every time
     from aiayn.runs.run import Run
     from aiayn.runs.sweep import Progress
+
+log = logging.getLogger(__name__)
 
 
 class Sweeper(basic_sweeper.BasicSweeper):
@@ -95,6 +99,22 @@ def progress_of(jobs: Sequence[Job], state: str) -> list["Progress"]:
     from aiayn.runs.sweep import Progress
 
     return [Progress(Run.read(job.folder, row=job.row, config=resolved(job)), state) for job in jobs]
+
+
+def refuse(jobs: Sequence[Job], rows: Sequence["Progress"]) -> None:
+    """Let the rows that would be refused fail before any is launched, each on its console; the others are to run."""
+    from aiayn.runs.run import CONSOLE
+
+    for job, row in zip(jobs, rows, strict=True):
+        try:
+            check_run(job.config)
+        except FORESEEN as error:
+            log.warning("%s is refused: %s", job.row, explain(error))
+            job.folder.mkdir(parents=True, exist_ok=True)
+            with (job.folder / CONSOLE).open("a") as lines:
+                lines.write(f"error: {explain(error)}\n")
+            row.begin()
+            row.end("failed (refused)")
 
 
 def is_done(run: "Run") -> bool:

@@ -31,7 +31,7 @@ from omegaconf import DictConfig
 
 from aiayn.files import absolute
 from hydra_plugins.aiayn_launcher.devices import share, visible_gpus
-from hydra_plugins.aiayn_launcher.jobs import Job, compose, finish, is_passed_over, progress_of
+from hydra_plugins.aiayn_launcher.jobs import Job, compose, finish, is_passed_over, progress_of, refuse
 from hydra_plugins.aiayn_launcher.process import received_signals, run_process
 
 if TYPE_CHECKING:  # what a sweep alone needs is imported when it starts, since Hydra imports this module every time
@@ -88,6 +88,7 @@ class ProcessLauncher(Launcher):
             share(row.run.config.get("trainer", {}), slot=0, parallel=self.parallel, gpus=gpus)
         # Kept until this process ends, since a sweeper may launch several times.
         self.lock = self.lock or lock_sweep(absolute(str(self.config.hydra.sweep.dir)))
+        refuse(jobs, rows)
         with received_signals() as signals:
             self._run_all(jobs, rows, gpus, signals)
         if signals:
@@ -114,7 +115,8 @@ class ProcessLauncher(Launcher):
                 slots.put(slot)
 
         with ThreadPoolExecutor(min(self.parallel, len(jobs))) as pool:
-            runs = [pool.submit(run, *job) for job in zip(range(1, len(jobs) + 1), jobs, rows, strict=True)]
+            numbered = zip(range(1, len(jobs) + 1), jobs, rows, strict=True)
+            runs = [pool.submit(run, *job) for job in numbered if job[-1].state == "not run"]
             try:
                 with live(rows) if self.terminal else nullcontext() as update:
                     while wait(runs, timeout=SECONDS).not_done:

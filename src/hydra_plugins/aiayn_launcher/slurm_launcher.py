@@ -28,7 +28,7 @@ from hydra_plugins.hydra_submitit_launcher import submitit_launcher
 from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf, SlurmQueueConf
 
 from aiayn.files import absolute
-from hydra_plugins.aiayn_launcher.jobs import Job, compose, finish, is_passed_over, progress_of
+from hydra_plugins.aiayn_launcher.jobs import Job, compose, finish, is_passed_over, progress_of, refuse
 
 if TYPE_CHECKING:
     from aiayn.runs.sweep import Progress
@@ -82,11 +82,12 @@ class SlurmLauncher(submitit_launcher.SlurmLauncher):
             queued = queue()
             if queued is None:
                 raise ValueError("squeue gives no answer; see whether SLURM runs.")
+            refuse(jobs, rows)
             missing: dict[int, Job] = {}
             for number, (job, row) in enumerate(zip(jobs, rows, strict=True), start=initial_job_idx):
                 if slurm_id(job.folder) in queued:
                     continue
-                if not is_passed_over(row):
+                if row.state == "queued" and not is_passed_over(row):
                     missing[number] = job
             if missing:
                 self._submit(missing)

@@ -1,0 +1,73 @@
+"""What went wrong, in one line: the key, the value, the rule, the remedy. What is refused is one of `FORESEEN`."""
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from errno import ENOSPC
+
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import Container
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
+from yaml import YAMLError
+
+from aiayn import schema
+
+FORESEEN = (ValueError, OSError, YAMLError, HydraException, OmegaConfBaseException)  # what is refused is one of these
+FULL_KEY = re.compile(r"full_key: (\S+)$")  # the last words of what Hydra says of an object that it cannot build
+
+
+def unwrapped(error: BaseException) -> tuple[BaseException, str | None]:
+    """What Hydra and OmegaConf wrapped, and the key at which it happened, where they name one."""
+    key = None
+    while isinstance(error, HydraException | OmegaConfBaseException) and error.__cause__ is not None:
+        if isinstance(error, OmegaConfBaseException):
+            key = key or error.full_key
+        elif found := FULL_KEY.search(str(error)):
+            key = key or found[1]
+        error = error.__cause__
+    return error, key
+
+
+def explain(error: BaseException) -> str:
+    """One line for an error, with the key where it is known, and a suggestion for a mistyped name."""
+    if isinstance(error, OverrideParseException):
+        return f"{error.override!r} cannot be read as key=value; quote a value with = , ~ or a space: \"key='value'\"."
+    error, key = unwrapped(error)
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, name = error.missing_cfg_file.rpartition("/")
+        # Hydra names no options where the missing one is an item of a list.
+        options = error.options or sorted(file.stem for file in (schema.PROJECT / "conf" / group).glob("*.yaml"))
+        more = " auto takes the GPUs that there are." if group == "trainer" else ""
+        return f"there is no {group}={name}{suggest(name, [option for option in options if option != 'schema'])}{more}"
+    if isinstance(error, OmegaConfBaseException) and error.full_key:
+        if isinstance(error, ConfigKeyError | ConfigAttributeError) and isinstance(error.parent_node, Container):
+            return f"there is no key {error.full_key}{suggest(str(error.key), map(str, error.parent_node))}"
+        if isinstance(error, MissingMandatoryValue):
+            return f"{error.full_key} is not set; give {error.full_key}=..."
+        reason = str(error).split("\n")[0].removeprefix("ValueError raised while resolving interpolation: ")
+        if reason.endswith("is not Optional"):
+            reason = "null is no value for it; leave the key out, or give one."
+        return f"{error.full_key}: {reason}"
+    text = " ".join(str(error).split())
+    if found := re.match(r"Ambiguous value for argument '(.+?)=(.+?)'", text):
+        key, value = found.groups()
+        return (
+            f"{key}={value} are several values: add -m for a run of each, name a list, [{value}], or quote it where "
+            f"it is text, \"{key}='{value}'\"."
+        )
+    if isinstance(error, OSError) and error.errno == ENOSPC and not error.filename:  # files have their names
+        return f"{text}: standard output"
+    if inside := re.match(r"In '(.+?)': \w+ raised while composing config: (.+?) full_key: (\S+)", text):
+        return f"{inside[1]}.yaml: {inside[3]}: {inside[2]}"
+    if isinstance(error, FORESEEN):
+        return text
+    if isinstance(error, MemoryError) or "can't allocate memory" in text or "out of memory" in text:
+        return f"not enough memory: {text or 'the machine has no more'}"
+    return f"{f'{key}: ' if key else ''}unexpected {type(error).__name__}: {text}"
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """The known name that was meant, or all of them."""
+    known = list(known)
+    near = get_close_matches(name, known, n=1, cutoff=0.7)
+    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}."

@@ -1,0 +1,97 @@
+"""What conf/ calls in its interpolations, as `${heads_divide:${.d_model},${.heads}}`."""
+
+import re
+from contextlib import suppress
+from functools import cache, partial
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from aiayn.files import absolute, new_folder
+from aiayn.identity import row
+from aiayn.schema import PROJECT
+
+
+def heads_divide(d_model: int, heads: int) -> int:
+    """`d_model / heads`, the default of `d_k` and `d_v` (section 3.2.2).
+
+    Raises:
+        ValueError: if heads does not divide d_model.
+    """
+    if heads < 1 or d_model % heads:
+        raise ValueError(
+            f"model.heads must divide model.d_model, got heads={heads}, d_model={d_model}; "
+            f"choose another number of heads, or set model.d_k and model.d_v."
+        )
+    return d_model // heads
+
+
+def scaled(size: str, value: int, *, _root_: Any) -> int:
+    """The paper's value of a size at the chosen scale: `${width:512}` is 512, or 128 with `scale=tiny`.
+
+    Raises:
+        ValueError: if the scale does not divide it.
+    """
+    divisor = _root_.scale[size]
+    if not isinstance(divisor, int) or divisor < 1:
+        raise ValueError(f"scale.{size} must be a whole number of at least 1, got {divisor}.")
+    if value % divisor:
+        raise ValueError(f"scale.{size}={divisor} does not divide {value}; choose another scale.{size}.")
+    return value // divisor
+
+
+@cache
+def run_folder(path: str | None, now: str, subdir: str | None) -> str:
+    """The folder of a single run. One that is named by the time is made here, so that it is this process's alone.
+
+    A task that is no run, where Hydra keeps no copy of the config in a `subdir`, has none.
+    """
+    if subdir is None:
+        return "."
+    place = absolute(str(path or "."))
+    if place.name == now:
+        with suppress(OSError):  # Hydra makes it too, and says why it cannot
+            place = new_folder(place)
+    return str(place)
+
+
+def own_help(*, _root_: Any) -> str:
+    """What begins the help where a task is named: what its file says that it does, and its own keys, as they are there.
+
+    It is for Hydra's template, in which `$$` stands for `$`.
+    """
+    hydra = _root_.hydra
+    file = Path("task", f"{hydra.runtime.choices.task}.yaml")
+    places = [Path(source.path, file) for source in hydra.runtime.config_sources if source.schema == "file"]
+    found = [place for place in places if place.is_file()]
+    if not found or not any(override.startswith("task=") for override in hydra.overrides.task):
+        return ""
+    lines = found[0].read_text().splitlines()
+    about = list(takewhile(lambda line: line.startswith("#"), lines))
+    keys, own = [], True
+    for line in lines[len(about) :]:
+        if key := re.match(r"(\w+):", line):
+            own = key[1] not in ("defaults", "task", "hydra")
+        if own or line.startswith("#"):
+            keys.append(line)
+    says = "\n".join(line.removeprefix("# ") for line in about if "@package" not in line)
+    listed = "\n".join(keys).strip()
+    parts = [
+        f"task={file.stem}: {says}",
+        *([f"Its keys, key=value; ??? has to be given:\n\n{listed}"] if listed else []),
+    ]
+    return "".join(f"{part}\n\n" for part in parts).replace("$", "$$")
+
+
+def register() -> None:
+    """Make them known to OmegaConf."""
+    OmegaConf.register_new_resolver("heads_divide", heads_divide, replace=True)
+    OmegaConf.register_new_resolver("row", row, replace=True)
+    OmegaConf.register_new_resolver("absolute", lambda path: str(absolute(path)), replace=True)
+    OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
+    OmegaConf.register_new_resolver("own_help", own_help, replace=True)
+    for size in ("width", "depth", "steps"):
+        OmegaConf.register_new_resolver(size, partial(scaled, size), replace=True)
+    OmegaConf.register_new_resolver("project", lambda folder: str(PROJECT / folder), replace=True)
