@@ -102,6 +102,8 @@ KINDS = [
     {"d_k": 3},
     {"d_v": 5, "position": "Learned"},
     {"d_k": 13, "d_v": 17},
+    {"kv_heads": 1, "d_v": 5},
+    {"encoder_layers": 3},
 ]
 
 
