@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
@@ -114,7 +115,8 @@ def main(cfg: DictConfig) -> None:
         schema.check_languages(cfg)
         schema.make_absolute(cfg)
         schema.check_run(cfg)
-        hydra.utils.get_method(cfg.task)(cfg)
+        module, _, name = cfg.task.rpartition(".")
+        getattr(import_module(module), name)(cfg)
         sys.stdout.flush()  # what cannot be written shows now, when it can still be said
     except Exception as error:
         if HydraConfig.get().mode is RunMode.MULTIRUN:  # a launcher that calls this wants to know

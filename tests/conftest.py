@@ -135,16 +135,16 @@ def write_checkpoint(path: Path, *overrides: str, words: Sequence[str], seed: in
     import torch
 
     from aiayn.checkpoints import checkpoint
-    from aiayn.data.tokenizer import Tokenizer
+    from aiayn.data.tokenizer import Tokenizer, Vocabularies
 
     config = OmegaConf.to_container(composed(*overrides))
     text = [f"{word} {word}s" for word in words]
-    tokenizer = Tokenizer.train(text, vocab_size=len(set("".join(text))) + len(words) + 9)
+    vocabularies = Vocabularies.joint(Tokenizer.train(text, vocab_size=len(set("".join(text))) + len(words) + 9))
     torch.manual_seed(seed)
-    model = checkpoint.build(config["model"], vocab_size=tokenizer.vocab_size)  # type: ignore[index]
+    model = checkpoint.build(config["model"], **vocabularies.sizes)  # type: ignore[index]
     torch.nn.init.normal_(model.embedding.weight, std=0.5)
     state = {f"model.{name}": value for name, value in model.state_dict().items()}
-    content = {**checkpoint.contents(config, tokenizer), "state_dict": state, "global_step": step}  # type: ignore[arg-type]
+    content = {**checkpoint.contents(config, vocabularies), "state_dict": state, "global_step": step}  # type: ignore[arg-type]
     checkpoint.write(path, content)
     if path.parent.name == "checkpoints":
         (path.parents[1] / "result.json").write_text(json.dumps({"config": config}))

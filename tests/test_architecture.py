@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from aiayn.errors import extras
+
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -135,6 +137,18 @@ def test_the_model_needs_torch_only(path):
 def test_text_and_config_need_no_torch(module):
     path = next(path for path in MODULES if module_name(path) == module)
     assert not {name.split(".")[0] for name in imports(path.read_text())} & SLOW_TO_IMPORT
+
+
+# Alone may import what an extra of pyproject.toml brings when they are imported themselves.
+OF_EXTRAS = ("aiayn.serving.", "aiayn.report.dashboard", "hydra_plugins.aiayn_launcher._slurm_launcher")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_training_needs_no_package_of_an_extra(path):
+    at_once = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    words = {word for node in at_once for name in imports(ast.unparse(node)) for word in name.split(".")}
+    found = words & set.union(*extras().values())
+    assert not found or module_name(path).startswith(OF_EXTRAS)
 
 
 def test_composing_a_config_loads_no_torch():

@@ -37,6 +37,9 @@ EXCEPT = {"metrics.bleu", "callbacks.best.monitor", "callbacks.best.mode"}
 # When a run ends. That makes another experiment, but a run that goes on may get another end.
 ENDS = {"training.max_steps", "training.max_epochs", "trainer.max_time", "callbacks.early_stopping"}
 
+# What a key says that is left out, where that is not null or false: a config may be older than the key.
+UNSAID = {"data.shared_vocabulary": True}
+
 PACKAGE = Path(__file__).parent
 STAGES = (
     "data",
@@ -65,14 +68,13 @@ def leaves(config: Mapping[str, Any], key: str = "") -> Iterator[tuple[str, Any]
 def identity(config: Mapping[str, Any], *, but: Collection[str] = ()) -> dict[str, Any]:
     """The leaves of a config that make it this experiment, but for some keys, with all below them.
 
-    What is off is left out: a config that is older than a switch says the same.
+    What is off, or as in `UNSAID`, is left out: a config that is older than a switch says the same.
     """
     evaluation = config.get("checkpoint") is not None  # a report has the key too, for sweeps of evaluations
     return {
         key: value
         for key, value in leaves(config)
-        if value is not None
-        and value is not False
+        if (value is not UNSAID[key] if key in UNSAID else value is not None and value is not False)
         and makes_experiment(key, evaluation=evaluation)
         and not _is_under(key, but)
     }

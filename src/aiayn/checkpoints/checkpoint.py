@@ -1,4 +1,4 @@
-"""One self-contained file: weights, resolved config and tokenizer, so that translating needs nothing else.
+"""One self-contained file: weights, resolved config and tokenizers, so that translating needs nothing else.
 
 A checkpoint is data. It holds plain containers and tensors, is read with `weights_only=True`, and names only classes
 of this package, so opening a stranger's file runs no code that the file chose. A file is complete or it is not there:
@@ -26,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 
 from aiayn.checkpoints import archive, older
 from aiayn.checkpoints.archive import line
-from aiayn.data.tokenizer import PAD, Tokenizer
+from aiayn.data.tokenizer import NAMES, PAD, Vocabularies, models_hash
 from aiayn.files import replacing
 from aiayn.model.decoder import DecoderLayer
 from aiayn.model.encoder import EncoderLayer
@@ -36,7 +36,8 @@ from aiayn.stored_config import checked
 
 STATES = ("state_dict", "current_model_state")  # the latter are what training goes on from, beside their moving average
 PREFIX = "model."  # of the weights' names: the LightningModule keeps the model under this attribute
-# What a checkpoint holds besides Lightning's own entries.
+# What a checkpoint holds besides Lightning's own entries, and `target_tokenizer`, where each side has its own. The hash
+# is that of the vocabularies.
 KINDS: dict[str, type] = {
     "state_dict": dict,
     "config": dict,
@@ -45,7 +46,7 @@ KINDS: dict[str, type] = {
     "global_step": int,
 }
 # Files of a folder that `export.py` writes, its weights' by format; and what its manifest holds, with the tokenizer.
-MANIFEST, TOKENIZER, WEIGHTS = "aiayn.json", "tokenizer.model", "model.safetensors"
+MANIFEST, WEIGHTS = "aiayn.json", "model.safetensors"
 FORMATS = {"safetensors": WEIGHTS, "ctranslate2": "model.bin"}
 MANIFEST_KINDS = {"format": str, **{key: kind for key, kind in KINDS.items() if key != "state_dict"}}
 WHOLE = (Model, Stack, EncoderLayer, DecoderLayer)  # no parts of a model; a file could nest them, in any numbers
@@ -58,13 +59,13 @@ class Checkpoint:
     Attributes:
         weights: the model's state dict.
         config: the run's resolved config, plain containers.
-        tokenizer: the one the model was trained with.
+        vocabularies: those the model was trained with.
         step: optimizer steps behind it.
     """
 
     weights: dict[str, Tensor]
     config: dict[str, Any]
-    tokenizer: Tokenizer
+    vocabularies: Vocabularies
     step: int
 
     def model(self, accelerator: str = "cpu") -> Any:
@@ -82,7 +83,7 @@ class Checkpoint:
         if accelerator in ("gpu", "cuda") and not has_gpu:
             raise ValueError(f"trainer.accelerator={accelerator}, but torch sees no GPU; give auto or cpu.")
         self._check_fit()
-        model: Any = build(self.config["model"], vocab_size=self.tokenizer.vocab_size)
+        model: Any = build(self.config["model"], **self.vocabularies.sizes)
         model.load_state_dict(self.weights)
         return model.eval().to("cuda" if has_gpu and accelerator in ("auto", "gpu", "cuda") else "cpu")
 
@@ -97,7 +98,7 @@ class Checkpoint:
                 )
         try:
             with torch.device("meta"), _Undrawn():
-                described: Any = build(self.config["model"], vocab_size=self.tokenizer.vocab_size)
+                described: Any = build(self.config["model"], **self.vocabularies.sizes)
         except ValueError:
             raise
         except Exception as error:  # the values may be any that parts can be called with
@@ -123,7 +124,7 @@ def build(config: Mapping[str, Any], **given: Any) -> Model:
 
     Args:
         config: Resolved, plain containers.
-        given: What the vocabularies decide: `vocab_size` and the like.
+        given: What the vocabularies decide (`Vocabularies.sizes`).
 
     Raises:
         ValueError: for illegal sizes.
@@ -172,10 +173,14 @@ def targets(config: Any) -> Iterator[str]:
             yield from targets(value)
 
 
-def contents(config: dict[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
-    """What a checkpoint holds besides weights and training state. The tokenizer's model travels as a byte tensor."""
-    model = torch.frombuffer(bytearray(tokenizer.model), dtype=torch.uint8)
-    return {"config": config, "tokenizer": model, "tokenizer_hash": tokenizer.hash}
+def contents(config: dict[str, Any], vocabularies: Vocabularies) -> dict[str, Any]:
+    """What a checkpoint holds besides weights and training state. The tokenizers' models travel as byte tensors."""
+    models = {name: _as_tensor(model) for name, model in vocabularies.models.items()}
+    return {"config": config, "tokenizer_hash": vocabularies.hash, **models}
+
+
+def _as_tensor(content: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
@@ -238,18 +243,20 @@ def is_exported(path: Path, *, kind: str) -> bool:
 
 
 def read_exported(folder: Path, *, kind: str) -> dict[str, Any]:
-    """What a folder of `export.py` holds besides its weights: its manifest, and the tokenizer as in `contents`.
+    """What a folder of `export.py` holds besides its weights: its manifest, and the tokenizers as in `contents`.
 
     Raises:
         ValueError: if it is incomplete, damaged, or was exported in another format than `kind`.
     """
     try:
         content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        tokenizer = torch.frombuffer(bytearray((folder / TOKENIZER).read_bytes()), dtype=torch.uint8)
+        files = {name: folder / f"{name}.model" for name in NAMES}
+        models = {name: file.read_bytes() for name, file in files.items() if name == NAMES[0] or file.exists()}
+        tokenizers = {name: _as_tensor(model) for name, model in models.items()}
     except (FileNotFoundError, ValueError, RecursionError) as error:
         raise ValueError(f"checkpoint {folder} is not a whole folder of task=export: {line(error)}.") from error
-    content = {**content, "tokenizer": tokenizer} if isinstance(content, dict) else {}
-    content = _checked(content, folder, MANIFEST_KINDS, size=tokenizer.numel())
+    content = {**content, **tokenizers} if isinstance(content, dict) else {}
+    content = _checked(content, folder, MANIFEST_KINDS, size=max(map(len, models.values())))
     if content["format"] != kind:
         raise ValueError(
             f"checkpoint {folder} was exported with format={content['format']}, and {kind} is needed; "
@@ -284,7 +291,7 @@ def _checked(content: Any, path: Path, kinds: Mapping[str, type], *, size: int) 
         wrong.append("model")
     if not wrong:
         named = {key: content[key] for key in STATES if key in content}
-        named["tokenizer"] = {"tokenizer": content["tokenizer"]}
+        named |= {name: {name: content[name]} for name in NAMES if name in content}
         wrong = [f"{key} of numbers" for key, tensors in named.items() if not archive.plain_tensors(tensors, size=size)]
     if wrong:
         raise ValueError(f"checkpoint {path} was not written by aiayn: it holds no {', '.join(wrong)}.")
@@ -296,23 +303,23 @@ def _checked(content: Any, path: Path, kinds: Mapping[str, type], *, size: int) 
     return {**content, **states}
 
 
-def stored_tokenizer(content: Mapping[str, Any], path: Path) -> Tokenizer:
-    """The tokenizer of a checkpoint's content.
+def stored_vocabularies(content: Mapping[str, Any], path: Path) -> Vocabularies:
+    """The tokenizers of a checkpoint's content.
 
     Raises:
-        ValueError: if it is damaged.
+        ValueError: if one is damaged, or belongs to another checkpoint.
     """
-    model = content["tokenizer"].numpy().tobytes()
-    if hashlib.sha256(model).hexdigest() != content["tokenizer_hash"]:
+    models = {name: content[name].numpy().tobytes() for name in NAMES if name in content}
+    if models_hash(models) != content["tokenizer_hash"]:
         raise ValueError(f"checkpoint {path} is damaged: its tokenizer does not have the stored hash.")
-    return Tokenizer(model)
+    return Vocabularies.of(models)
 
 
 def read(path: Path) -> Checkpoint:
     """Open a checkpoint for evaluation or translation.
 
     Raises:
-        ValueError: as `read_raw`, or if the tokenizer inside is damaged.
+        ValueError: as `read_raw`, or if a tokenizer inside is damaged.
     """
     return unpacked(read_raw(path), path)
 
@@ -321,9 +328,9 @@ def unpacked(content: dict[str, Any], path: Path) -> Checkpoint:
     """What evaluation and translation need of a checkpoint's content.
 
     Raises:
-        ValueError: if the tokenizer inside is damaged; `path` is whose content it says it is.
+        ValueError: if a tokenizer inside is damaged; `path` is whose content it says it is.
     """
-    tokenizer = stored_tokenizer(content, path)
+    vocabularies = stored_vocabularies(content, path)
     named = {str(name): value for name, value in content["state_dict"].items()}
     weights = {name.removeprefix(PREFIX): value for name, value in named.items() if name.startswith(PREFIX)}
-    return Checkpoint(weights, content["config"], tokenizer, content["global_step"])
+    return Checkpoint(weights, content["config"], vocabularies, content["global_step"])

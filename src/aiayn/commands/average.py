@@ -151,7 +151,7 @@ class DevSet:
     def score(self, mean: averaging.Average) -> tuple[Score, np.ndarray]:
         """BLEU of the mean's translations, and each sentence's counts, as `significance.statistics` has them."""
         loaded = checkpoint.unpacked(mean.content(), mean.paths[0])
-        searcher = translator(loaded.model(self.accelerator), loaded.tokenizer, **self.inference)
+        searcher = translator(loaded.model(self.accelerator), loaded.vocabularies, **self.inference)
         hypotheses = searcher.translate(self.sources, name=f"dev, {len(mean.paths)} averaged", silent=False)
         score = self.bleu(hypotheses, [self.references])
         return score, statistics(hypotheses, self.references, score.signature)
