@@ -17,14 +17,14 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 PYTHON_FILES = [*MODULES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "benchmarks").rglob("*.py"))]
 
 STAGES = {"data", "model", "training", "checkpoints", "inference", "evaluation", "cost"}
-LEAVES = {"progress", "errors", "files", "identity", "schema", "stored_config", "terminal", "arguments"}
+LEAVES = {"trust", "progress", "errors", "files", "identity", "schema", "stored_config", "terminal", "arguments"}
 # What each folder may import of ours besides itself; a module stands for itself, a folder for all its modules.
 MAY_IMPORT = {
     "data": {"progress", "files"},
     "model": set(),
     "evaluation": {"progress"},  # of TER
     "cost": {"data.batching"},
-    "checkpoints": {"model", "data.tokenizer", "files", "identity", "stored_config"},
+    "checkpoints": {"model", "data.tokenizer", "files", "identity", "stored_config", "trust"},
     "inference": {"model", "data.batching", "data.ragged", "data.tokenizer", "checkpoints", "progress", "files"},
     "training": {"model", "data", "checkpoints", "files"},
     "runs": {"schema", "files", "identity", "stored_config", "terminal"},
@@ -37,7 +37,8 @@ MAY_IMPORT = {
     "progress": {"terminal"},
     "terminal": set(),
     "files": set(),
-    "identity": {"files"},
+    "identity": {"files", "trust"},
+    "trust": set(),
     "schema": {"files"},
     "resolvers": {"files", "identity", "schema"},
     "arguments": {"schema"},
@@ -55,7 +56,7 @@ def module_name(path: Path) -> str:
 SLOW_TO_IMPORT = {"torch", "lightning", "torchmetrics"}
 # Needed before a task has started, or in processes that only handle text.
 WITHOUT_TORCH = [
-    *("run", "aiayn.errors", "aiayn.identity", "aiayn.resolvers", "aiayn.schema"),
+    *("run", "aiayn.errors", "aiayn.identity", "aiayn.resolvers", "aiayn.schema", "aiayn.trust"),
     *(f"aiayn.commands.{name}" for name in ("plan", "report", "status", "dashboard", "diff", "score")),
     *(
         module_name(path)

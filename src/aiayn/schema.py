@@ -28,6 +28,7 @@ class Config:
     outputs: str = MISSING
     corpora: str = MISSING
     run_dir: str = MISSING
+    trust: list[str] = field(default_factory=list)
 
 
 @dataclass

@@ -1,16 +1,16 @@
 """One self-contained file: weights, resolved config and tokenizers, so that translating needs nothing else.
 
-A checkpoint is data. It holds plain containers and tensors, is read with `weights_only=True`, and names only classes
-of this package, so opening a stranger's file runs no code that the file chose. A file is complete or it is not there:
-it is written under a temporary name beside its place and renamed. A folder that `export.py` has written with
-safetensors is read as such a file is.
+A checkpoint is data. It holds plain containers and tensors, is read with `weights_only=True`, and what it names is ours
+or of a package that the reader trusts (`trust.py`), so opening a stranger's file runs no code that the file chose. A
+file is complete or it is not there: it is written under a temporary name beside its place and renamed. A folder that
+`export.py` has written with safetensors is read as such a file is.
 """
 
 import hashlib
 import inspect
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,7 @@ from aiayn.model.encoder import EncoderLayer
 from aiayn.model.model import Model
 from aiayn.model.stack import Stack
 from aiayn.stored_config import checked
+from aiayn.trust import check_named
 
 STATES = ("state_dict", "current_model_state")  # the latter are what training goes on from, beside their moving average
 PREFIX = "model."  # of the weights' names: the LightningModule keeps the model under this attribute
@@ -68,20 +69,25 @@ class Checkpoint:
     vocabularies: Vocabularies
     step: int
 
-    def model(self, accelerator: str = "cpu") -> Any:
+    def model(self, accelerator: str = "cpu", *, trust: Collection[str] = ()) -> Any:
         """The model (`Model`) with these weights, in evaluation mode.
 
         Args:
             accelerator: As `trainer.accelerator`; "auto" takes the GPU when there is one.
+            trust: The reader's packages, whose code the file may name besides ours (`trust.check_named`).
 
         Raises:
-            ValueError: if the weights do not fit the config.
+            ValueError: if the config names what is not trusted, or the weights do not fit it.
         """
         has_gpu = torch.cuda.is_available()
         if accelerator not in ("auto", "cpu", "gpu", "cuda", "mps", "tpu"):
             raise ValueError(f"trainer.accelerator must be auto, cpu, gpu, cuda, mps or tpu, got {accelerator}.")
         if accelerator in ("gpu", "cuda") and not has_gpu:
             raise ValueError(f"trainer.accelerator={accelerator}, but torch sees no GPU; give auto or cpu.")
+        parts = dict(self.config["model"])
+        whole = {"_target_": parts.pop("_target_", None)}
+        check_named(whole, ours=is_model, trust=trust, what="the model config")
+        check_named(parts, ours=is_part, trust=trust, what="the model config")
         self._check_fit()
         model: Any = build(self.config["model"], **self.vocabularies.sizes)
         model.load_state_dict(self.weights)
@@ -89,7 +95,6 @@ class Checkpoint:
 
     def _check_fit(self) -> None:
         """Refuse a config of other sizes than the weights have, before memory is taken for them."""
-        check_own(self.config["model"])
         for key in ("encoder_layers", "decoder_layers"):
             if (layers := self.config["model"].get(key, 0)) > len(self.weights):
                 raise ValueError(
@@ -135,42 +140,26 @@ def build(config: Mapping[str, Any], **given: Any) -> Model:
     return kind(**{**arguments, **parts, **given, "pad_id": PAD})
 
 
-def check_own(config: Mapping[str, Any]) -> None:
-    """Refuse a `model` config that names anything but modules of `aiayn.model`: a stranger may have written it.
-
-    Raises:
-        ValueError: with what it names.
-    """
-    parts = targets({key: value for key, value in config.items() if key != "_target_"})
-    for target, kind in ((str(config.get("_target_")), Model), *((part, nn.Module) for part in parts)):
-        found = own(target, package="aiayn.model")
-        is_module = isinstance(found, type) and issubclass(found, kind)
-        if not is_module or (kind is nn.Module and issubclass(found, WHOLE)):
-            raise ValueError(f"the model config names {target}; only modules of aiayn.model are accepted as its parts.")
+def is_model(target: str) -> bool:
+    """Whether a dotted path names one of our models."""
+    return (found := _own_module(target)) is not None and issubclass(found, Model)
 
 
-def own(target: str, *, package: str) -> Any:
-    """What a dotted path names, if it was defined in `package`; None otherwise, without importing anything else."""
-    if not target.startswith(f"{package}."):
+def is_part(target: str) -> bool:
+    """Whether a dotted path names one of our parts of a model."""
+    return (found := _own_module(target)) is not None and not issubclass(found, WHOLE)
+
+
+def _own_module(target: str) -> type[nn.Module] | None:
+    """The module that a dotted path names, if it was defined in `aiayn.model`; nothing else is imported for it."""
+    if not target.startswith("aiayn.model."):
         return None
     try:
         found = get_object(target)
     except (ImportError, HydraException):  # there is no such thing
         return None
-    return found if (getattr(found, "__module__", None) or "").startswith(package) else None
-
-
-def targets(config: Any) -> Iterator[str]:
-    """Everything that a resolved config would call."""
-    if isinstance(config, Mapping):
-        for key, value in config.items():
-            if key == "_target_":
-                yield str(value)
-            else:
-                yield from targets(value)
-    elif isinstance(config, list | tuple):
-        for value in config:
-            yield from targets(value)
+    module = isinstance(found, type) and issubclass(found, nn.Module) and found.__module__.startswith("aiayn.model.")
+    return found if module else None
 
 
 def contents(config: dict[str, Any], vocabularies: Vocabularies) -> dict[str, Any]:

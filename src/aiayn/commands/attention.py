@@ -32,7 +32,7 @@ def attention(cfg: DictConfig) -> None:
     loaded = checkpoint.read(file)
     vocabularies = loaded.vocabularies
     source = encoded(vocabularies.source, "sentence", sentence)
-    model = loaded.model(cfg.trainer.accelerator)
+    model = loaded.model(cfg.trainer.accelerator, trust=cfg.trust)
     modules = attentions(model, "weights", "heads")
     layers = numbers("layers", cfg.layers, max(map(len, modules.values())))
     heads = numbers("heads", cfg.heads, modules["encoder"][0].heads)

@@ -13,6 +13,7 @@ layout is another one, the weights are written for it:
 """
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,13 +59,16 @@ def write_safetensors(loaded: Checkpoint, folder: Path) -> None:
     _write_rest(loaded, folder, {"format": "safetensors"})
 
 
-def write_ctranslate2(loaded: Checkpoint, folder: Path, *, quantization: str | None = None) -> None:
+def write_ctranslate2(
+    loaded: Checkpoint, folder: Path, *, quantization: str | None = None, trust: Collection[str] = ()
+) -> None:
     """Write a model of CTranslate2; `ctranslate2_decoder.load` reads the folder.
 
     Args:
         loaded: A model of the paper's parts.
         folder: Exists.
         quantization: How the weights are kept, as CTranslate2 names it: "int8", "float16", ...; None: float32.
+        trust: As for `Checkpoint.model`; what CTranslate2 cannot do is said of others too.
 
     Raises:
         ValueError: if CTranslate2 has no such quantization, or no counterpart to a part of the model.
@@ -73,7 +77,7 @@ def write_ctranslate2(loaded: Checkpoint, folder: Path, *, quantization: str | N
 
     if quantization not in (None, *ACCEPTED_MODEL_TYPES):
         raise ValueError(f"quantization must be one of {', '.join(ACCEPTED_MODEL_TYPES)} or null, got {quantization}.")
-    spec = specification(loaded.model(), loaded.vocabularies)
+    spec = specification(loaded.model(trust=trust), loaded.vocabularies)
     longest = len(spec.decoder.position_encodings.encodings)
     spec.validate()
     spec.optimize(quantization)
