@@ -3,24 +3,24 @@
 Three figures come from the weights of a teacher-forced pass over sentences with their references. How much a head is
 needed is measured as in Michel et al. 2019, "Are Sixteen Heads Really Better than One?": its context is replaced by
 zeros while the model translates, and nothing is trained again. All figures are arrays `(kinds, layers, heads)`, the
-kinds in the order of `weights.KINDS`.
+kinds in the order of `weights.KINDS`; they are NaN where a kind has fewer layers than another.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from aiayn.analysis.weights import KINDS, attentions, weights
-from aiayn.evaluation.metric import Score
-from aiayn.evaluation.significance import bleu, holm, p_value, resampled_sums, statistics
+from aiayn.analysis.weights import attentions, weights
+from aiayn.evaluation.metric import Metric, Score
+from aiayn.evaluation.significance import holm, p_value, resampled_sums
 from aiayn.inference.scoring import batches
-from aiayn.inference.translation import Translator
 from aiayn.model.attention.multi_head import MultiHeadAttention
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 from aiayn.progress import progress
 
 MEASURES = ("entropy", "distance", "confidence")
@@ -29,7 +29,7 @@ RESAMPLES = 10_000
 
 
 def measures(
-    model: Transformer, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], *, tokens_per_batch: int
+    model: Model, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], *, tokens_per_batch: int
 ) -> dict[str, np.ndarray]:
     """How every head spreads its attention, each figure a mean over all positions that ask (queries).
 
@@ -56,16 +56,18 @@ def measures(
         raise ValueError("there is nothing to attend to: all source sentences are empty.")
     sums = counts = torch.zeros((), dtype=torch.float64)
     with progress("measuring heads", total=len(pairs)) as advance:
-        for rows, source, target in batches(model, *zip(*pairs, strict=True), tokens_per_batch=tokens_per_batch):
-            found = weights(model, source, target[:, :-1])
-            read = (source != model.pad_id).sum(1)  # with EOS
-            written = (target[:, 1:] != model.pad_id).sum(1)  # queries: each predicts one of them, EOS at last
+        for rows, batch in batches(model, *zip(*pairs, strict=True), tokens_per_batch=tokens_per_batch):
+            found = weights(model, batch)
+            read = (batch.source != model.pad_id).sum(1)  # with EOS
+            written = (batch.target[:, 1:] != model.pad_id).sum(1)  # queries: each predicts one of them, EOS at last
             kinds = [  # in their order
                 _summed(found.encoder, read, read, words=(read - 1, read - 1)),
                 _summed(found.decoder, written, written, words=(written, written)),
                 _summed(found.cross, written, read, words=(written, read - 1)),
             ]
-            sums = sums + torch.stack([kind[0] for kind in kinds])  # (kinds, measures, layers, heads)
+            deepest = max(kind[0].size(1) for kind in kinds)
+            filled = [pad(kind[0], (0, 0, 0, deepest - kind[0].size(1)), value=torch.nan) for kind in kinds]
+            sums = sums + torch.stack(filled)  # (kinds, measures, layers, heads)
             counts = counts + torch.stack([kind[1] for kind in kinds])  # (kinds, measures)
             advance(len(rows))
     means = (sums / counts[..., None, None]).numpy()
@@ -119,48 +121,45 @@ def masked(attention: MultiHeadAttention, head: int) -> Iterator[None]:
 
 
 def losses(
-    model: Transformer,
-    translator: Translator,
-    sources: Sequence[str],
-    references: Sequence[str],
-    *,
-    bleu_of: Callable[[list[str], list[list[str]]], Score],
+    model: Model, metric: Metric, measure: Callable[[], tuple[Score, np.ndarray]]
 ) -> tuple[Score, dict[str, np.ndarray]]:
-    """BLEU of the model, and what is lost when one head is masked.
+    """The score of the model, and what is lost when one head is masked.
 
     Args:
         model: In evaluation mode.
-        translator: Translates with this very model.
-        sources: Plain text.
-        references: As many.
-        bleu_of: BLEU of hypotheses and sets of references.
+        metric: What is measured.
+        measure: The score of this very model as it is now, and each sentence's counts.
 
     Returns:
-        The model's own score, and of every head `bleu_lost`, which is negative where BLEU rises; `p`, the chance of
-        such a difference between equals (`significance.p_value`, 10,000 resamples); and `p_holm`, the same adjusted
-        for the number of heads.
+        The model's own score, and of every head `lost`, by how much the score is worse without it, which is negative
+        where it is better; `p`, the chance of such a difference between equals (`significance.p_value`, 10,000
+        resamples); and `p_holm`, the same adjusted for the number of heads.
 
     Raises:
         ValueError: if the model's attention has no heads to mask.
     """
-
-    def scored() -> tuple[Score, np.ndarray]:
-        hypotheses = translator.translate(sources)
-        score = bleu_of(hypotheses, [list(references)])
-        return score, statistics(hypotheses, references, score.signature)
-
-    modules = [module for layers in attentions(model, "heads", "output").values() for module in layers]
+    sign = 1 if metric.higher_is_better else -1
+    kinds = attentions(model, "heads", "output")
+    modules = [module for layers in kinds.values() for module in layers]
     places = [(attention, head) for attention in modules for head in range(attention.heads)]
     lost, counts = [], []
     with progress("masking heads", total=len(places)) as advance:
-        full, whole = scored()
+        full, whole = measure()
         for attention, head in places:
             with masked(attention, head):
-                score, without = scored()
-            lost.append(full.value - score.value)
+                score, without = measure()
+            lost.append(sign * (full.value - score.value))
             counts.append(without)
-            advance(1, partial("BLEU {:.2f}".format, score.value))
-    resampled = bleu(resampled_sums([whole, *counts], RESAMPLES))  # (1 + heads, resamples)
+            advance(1, partial("{} {:.2f}".format, score.name, score.value))
+    resampled = metric.value(resampled_sums([whole, *counts], RESAMPLES))  # (1 + heads, resamples)
     p = np.array([p_value(loss, resampled[0] - other) for loss, other in zip(lost, resampled[1:], strict=True)])
-    figures = {"bleu_lost": np.array(lost), "p": p, "p_holm": holm(p)}
-    return full, {name: values.reshape(len(KINDS), len(modules) // len(KINDS), -1) for name, values in figures.items()}
+    figures = {"lost": np.array(lost), "p": p, "p_holm": holm(p)}
+    return full, {name: _by_place(values, kinds) for name, values in figures.items()}
+
+
+def _by_place(values: np.ndarray, kinds: Mapping[str, Sequence[MultiHeadAttention]]) -> np.ndarray:
+    """Values of all heads, in order, as `(kinds, layers, heads)`; NaN where a kind has no such layer."""
+    layers, heads = [len(modules) for modules in kinds.values()], next(iter(kinds.values()))[0].heads
+    found = np.full((len(layers), max(layers), heads), np.nan)
+    found[np.arange(max(layers)) < np.array(layers)[:, None]] = values.reshape(-1, heads)
+    return found

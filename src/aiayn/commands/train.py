@@ -28,7 +28,7 @@ from aiayn.data.corpus import Corpus
 from aiayn.data.datamodule import ParallelDataModule
 from aiayn.data.ragged import EncodedPairs
 from aiayn.evaluation.metric import Metric
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 from aiayn.runs.run_folder import RunFolder, step_checkpoints
 from aiayn.training import initialization
 from aiayn.training.module import TranslationModule
@@ -42,7 +42,7 @@ def train(cfg: DictConfig) -> float | None:
     """Train until `training.max_steps`, resuming what the folder holds, and evaluate.
 
     Returns:
-        Dev BLEU of the averaged checkpoint, for sweepers that optimise; None on ranks that do not evaluate.
+        The objective on dev of the averaged checkpoint, for sweepers that optimise; None on ranks that do not evaluate.
     """
     config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
     check_arguments(config)
@@ -51,7 +51,7 @@ def train(cfg: DictConfig) -> float | None:
     if "TORCHELASTIC_RUN_ID" in os.environ and "run_dir=" not in " ".join([*overrides.task, *overrides.hydra]):
         raise ValueError("give run_dir=... under torchrun: its ranks would not agree on a name made of the time.")
     with torch.device("meta"):  # illegal sizes are refused before the run begins
-        checkpoint.build_model(config["model"], **asked_sizes(config["data"]))
+        checkpoint.build(config["model"], **asked_sizes(config["data"]))
     instantiate(config["data"]["corpus"], _convert_="all")  # likewise settings that no text follows from
     metrics = instantiate(config["metrics"])
     folder = RunFolder(Path(cfg.run_dir), config)
@@ -65,7 +65,7 @@ def train(cfg: DictConfig) -> float | None:
         log.info("%s is done: %d steps%s; nothing to do.", folder.path, folder.result["steps"], stopped)
         if changed:
             log.warning("it is stale: %s changed since; force=true removes its results and begins anew.", changed)
-        return dev_bleu(folder)
+        return dev_objective(folder)
     if (path := config["training"]["initialize"]) and (anew or not folder.latest):
         initialization.read(Path(path))  # refused before a corpus is prepared, or results are removed
     trainer = build_trainer(config)
@@ -94,12 +94,12 @@ def train(cfg: DictConfig) -> float | None:
     except (OSError, ValueError) as error:  # a run that is done has not failed
         log.warning("the run is done; what it has come to could not be printed: %s", error)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python tries again at the end, and fails
-    return dev_bleu(folder)
+    return dev_objective(folder)
 
 
-def dev_bleu(folder: RunFolder) -> float:
+def dev_objective(folder: RunFolder) -> float:
     """What sweepers optimise."""
-    return folder.result["scores"]["averaged"]["dev"]["bleu"]["value"]
+    return folder.result["scores"]["averaged"]["dev"][folder.config["objective"]]["value"]
 
 
 def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: bool) -> None:
@@ -216,13 +216,13 @@ def ending(folder: RunFolder) -> dict[str, Any]:
     return {"stopped": checkpoint.read_raw(folder.latest).get("stopped"), "averaged_steps": averaged}
 
 
-def build_model(config: dict[str, Any], corpus: Corpus) -> Transformer:
+def build_model(config: dict[str, Any], corpus: Corpus) -> Model:
     """The untrained model.
 
     Raises:
         ValueError: if it has no positions for the longest sentence.
     """
-    model = checkpoint.build_model(config["model"], **corpus.vocabularies.sizes)
+    model = checkpoint.build(config["model"], **corpus.vocabularies.sizes)
     longest = max(corpus.pairs(split).longest for split in corpus.splits())
     if model.longest is not None and model.longest < longest:
         raise ValueError(
