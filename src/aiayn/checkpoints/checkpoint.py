@@ -279,14 +279,19 @@ def _checked(content: Any, path: Path, kinds: Mapping[str, type], *, size: int) 
         wrong.append("model")
     if not wrong:
         named = {key: content[key] for key in ("state_dict", "current_model_state") if key in content}
-        named |= {name: {name: content[name]} for name in NAMES if name in content}
         wrong = [f"{key} of numbers" for key, tensors in named.items() if not archive.plain_tensors(tensors, size=size)]
+        models = {name: content[name] for name in NAMES if name in content}
+        wrong += [f"{name} of bytes" for name, model in models.items() if not _is_bytes(model, size=size)]
     if wrong:
         raise ValueError(f"checkpoint {path} was not written by aiayn: it holds no {', '.join(wrong)}.")
     try:
         return {**content, "config": checked(content["config"])}
     except ValueError as error:
         raise ValueError(f"checkpoint {path} has a config that is not aiayn's: {error}") from error
+
+
+def _is_bytes(value: Any, *, size: int) -> bool:
+    return archive.plain_tensors({"": value}, size=size) and value.dtype == torch.uint8
 
 
 def stored_vocabularies(content: Mapping[str, Any], path: Path) -> Vocabularies:
