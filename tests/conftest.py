@@ -122,7 +122,8 @@ def write_checkpoint(path: Path, *overrides: str, words: Sequence[str], seed: in
     Args:
         path: Of the file.
         overrides: Of the command line of its run.
-        words: The tokenizer's; most become pieces of their own.
+        words: The tokenizer's; most become pieces of their own. With `data.shared_vocabulary=false` the target's is of
+            capitals.
         seed: Of the weights.
         step: Optimizer steps that are said to be behind it.
     """
@@ -134,6 +135,9 @@ def write_checkpoint(path: Path, *overrides: str, words: Sequence[str], seed: in
     config = OmegaConf.to_container(composed(*overrides))
     text = [f"{word} {word}s" for word in words]
     vocabularies = Vocabularies.joint(Tokenizer.train(text, vocab_size=len(set("".join(text))) + len(words) + 9))
+    if not config["data"]["shared_vocabulary"]:  # type: ignore[index]
+        target = Tokenizer.train([line.upper() for line in text], vocab_size=vocabularies.source.vocab_size - 1)
+        vocabularies = Vocabularies(vocabularies.source, target)
     torch.manual_seed(seed)
     model = checkpoint.build_model(config["model"], **vocabularies.sizes)  # type: ignore[index]
     torch.nn.init.normal_(model.embedding.weight, std=0.5)
@@ -214,6 +218,7 @@ def build() -> Callable[..., "Transformer"]:
         *,
         seed: int = 1,
         vocab_size: int = 29,
+        source_vocab_size: int | None = None,
         layers: int = 2,
         d_model: int = 22,
         d_ff: int = 31,
@@ -233,6 +238,7 @@ def build() -> Callable[..., "Transformer"]:
             feed_forward=partial(FeedForward, d_model, d_ff),
             norm=partial(PostNorm, d_model, dropout),
             position=partial(position, d_model),
+            source_vocab_size=source_vocab_size,
         )
         for parameter in model.parameters():
             if parameter.dim() == 1:  # biases and gains, which begin at 0 or 1
