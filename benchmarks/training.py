@@ -32,6 +32,7 @@ from aiayn.model.feed_forward.relu import FeedForward
 from aiayn.model.norm.post import PostNorm
 from aiayn.model.position.sinusoidal import SinusoidalPosition, sinusoids
 from aiayn.model.transformer import Transformer
+from aiayn.training.loss.label_smoothing import label_smoothed_cross_entropy
 from aiayn.training.module import losses
 
 VOCAB_SIZE, LAYERS, D_MODEL, D_FF, HEADS, DROPOUT, LABEL_SMOOTHING = 8000, 3, 256, 1024, 4, 0.1, 0.1
@@ -113,7 +114,7 @@ def plain_loss(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def aiayn_loss(model: Transformer, batch: Batch) -> Tensor:
-    loss, _, tokens = losses(model, batch, label_smoothing=LABEL_SMOOTHING)
+    loss, _, tokens = losses(model, batch, partial(label_smoothed_cross_entropy, label_smoothing=LABEL_SMOOTHING))
     return loss / tokens
 
 

@@ -60,10 +60,11 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, str(ROOT / "src" / "run.py"), *flags, *(a for a in arguments if a not in flags)]
 
 
-def composed(*overrides: str) -> DictConfig:
-    """The config of a command line, resolved."""
+def composed(*overrides: str, folder: Path | None = None) -> DictConfig:
+    """The config of a command line, resolved; `folder` has files beside those of conf."""
+    search = [f"hydra.searchpath=[file://{folder}]"] if folder else []
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        cfg = compose("config", overrides=list(overrides))
+        cfg = compose("config", overrides=[*overrides, *search])
     OmegaConf.resolve(cfg)
     return cfg
 
@@ -177,29 +178,39 @@ def aiayn(outputs: Path) -> CommandLine:
     return run
 
 
-@pytest.fixture
-def in_process(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[CommandLine]:
-    """Run `python src/run.py` in this process, which has torch already; the result is that of a process."""
-    for name in ("AIAYN_TRACEBACK", "HYDRA_FULL_ERROR"):  # as they were, afterwards
-        monkeypatch.setenv(name, "0")
-    monkeypatch.setattr(logging, "raiseExceptions", logging.raiseExceptions)
-    import run
+def obey(*arguments: str) -> int:
+    """Run `python src/run.py` in this process, which has torch already, and give the exit code of that command."""
+    logger = logging.getLogger()
+    handlers, level, raises = logger.handlers[:], logger.level, logging.raiseExceptions
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AIAYN_TRACEBACK", "HYDRA_FULL_ERROR"):  # as they were, afterwards
+            patch.setenv(name, "0")
+        import run
 
-    handlers, level = logging.getLogger().handlers[:], logging.getLogger().level
-
-    def command_line(*arguments: str) -> subprocess.CompletedProcess[str]:
-        monkeypatch.setattr(sys, "argv", [str(ROOT / "src" / "run.py"), *arguments])
-        capsys.readouterr()
+        patch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        patch.setattr(sys, "path", sys.path[:])
+        patch.setattr(sys, "argv", [str(ROOT / "src" / "run.py"), *arguments])
         try:
             run.run()
-            code: Any = 0
+            return 0
         except SystemExit as end:
-            code = end.code
-        return subprocess.CompletedProcess(sys.argv, code, *capsys.readouterr())
+            return int(end.code or 0)
+        finally:
+            logger.handlers[:] = handlers
+            logger.setLevel(level)
+            logging.raiseExceptions = raises
 
-    yield command_line
-    logging.getLogger().handlers[:] = handlers
-    logging.getLogger().setLevel(level)
+
+@pytest.fixture
+def in_process(capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    """Run `python src/run.py` in this process; the result is that of a process."""
+
+    def command_line(*arguments: str) -> subprocess.CompletedProcess[str]:
+        capsys.readouterr()
+        code = obey(*arguments)
+        return subprocess.CompletedProcess(list(arguments), code, *capsys.readouterr())
+
+    return command_line
 
 
 @pytest.fixture

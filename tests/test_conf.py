@@ -49,8 +49,9 @@ def choices() -> list[str]:
     """Every file of every group, as a command line names it."""
     files = [(group, file.stem) for group in GROUPS for file in sorted((ROOT / "conf" / group).glob("*.yaml"))]
     parts = [
-        (f"model/{part.name}", file.stem)
-        for part in (ROOT / "conf/model").iterdir()
+        (f"{group}/{part.name}", file.stem)
+        for group in ("model", "training")
+        for part in (ROOT / "conf" / group).iterdir()
         if part.is_dir()
         for file in part.glob("*.yaml")
     ]

@@ -13,12 +13,13 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn import files
-from aiayn.identity import changed, differing, identity, is_own_corpus, made_of, module_of, row, settings
+from aiayn.identity import changed, differing, identity, made_of, module_of, row, settings
 from aiayn.report.rows import rows_of
 from aiayn.report.table import notes
 from aiayn.runs.run import Run
 from aiayn.runs.run_folder import RunFolder
 from aiayn.runs.sweep import Progress, show
+from aiayn.trust import check_corpus
 from hydra_plugins.aiayn_launcher.jobs import is_done, is_passed_over
 
 BASE = ["trainer=cpu", "trainer.precision=32-true"]
@@ -143,6 +144,8 @@ def test_a_table_says_once_what_parts_repeat() -> None:
     assert found["model.heads"] == 4
     assert found["data.train.source"] == "a"
     assert "model.attention.heads" not in found
+    assert found["training.label_smoothing"] == 0.1
+    assert not found.keys() & {"training.loss.label_smoothing", "training.optimizer.eps", "training.schedule.d_model"}
     assert "data.corpus.train.source" not in found
     assert "seed" not in found
     assert "seed" in identity(config())
@@ -279,8 +282,7 @@ def test_a_corpus_of_conf_is_one_that_a_finished_run_may_name() -> None:
     found = {file["corpus"]["_target_"] for file in files if "_target_" in file.get("corpus", {})}
     assert len(found) == 4
     for target in found:
-        assert is_own_corpus({"_target_": target})
-        assert not is_own_corpus({"_target_": target, "train": {"_target_": "os.rmdir"}})
+        check_corpus({"_target_": target}, trust=())
 
 
 @pytest.mark.parametrize("result", [{}, {"made_of": None, "config": {}}, {"made_of": {"text": "1"}, "config": 3}])

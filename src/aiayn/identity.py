@@ -18,12 +18,13 @@ from hydra.errors import HydraException
 from hydra.utils import instantiate
 
 from aiayn.files import absolute, digest
+from aiayn.trust import check_corpus
 
 # Keys, with all below them, that say where and how a run is done and what it is shown beside, but not what is learned
 # or measured.
 WHERE_AND_HOW = {
     *("task", "sweep", "scale", "launcher", "logger", "outputs", "corpora", "run_dir", "force"),
-    *("plan", "report", "claims", "paper", "folder", "watch", "stop", "metrics"),
+    *("plan", "report", "claims", "paper", "folder", "watch", "stop", "metrics", "trust"),
     *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy"),
     *("trainer.profiler", "trainer.detect_anomaly", "trainer.benchmark", "trainer.deterministic"),
     *("trainer.limit_test_batches", "trainer.limit_predict_batches"),
@@ -50,10 +51,6 @@ STAGES = (
     "evaluation",
     "callbacks",
 )  # of ours; figures go through them
-CORPORA = (  # those that a config found on disk may name: a stranger may have written it
-    *("aiayn.data.corpora.text.TextFiles", "aiayn.data.corpora.hub.HubText", "aiayn.data.corpora.multi30k.multi30k"),
-    "aiayn.data.corpora.numbers.Numbers",
-)
 
 
 def leaves(config: Mapping[str, Any], key: str = "") -> Iterator[tuple[str, Any]]:
@@ -86,7 +83,9 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
     def is_repeated(key: str) -> bool:
         part, *names = key.split(".")
-        return any(found.get(".".join([part, *names[start:]]), found) == found[key] for start in range(1, len(names)))
+        above = [".".join([part, *names[start:]]) for start in range(1, len(names))]
+        above += [f"model.{names[-1]}"] if len(names) > 1 else []  # the schedule knows the model's size
+        return any(found.get(name, found) == found[key] for name in above)
 
     return {key: value for key, value in found.items() if not is_repeated(key)}
 
@@ -179,19 +178,11 @@ def module_of(target: str) -> tuple[str, Path] | None:
     return found
 
 
-def is_own_corpus(corpus: Any) -> bool:
-    """Whether a config found on disk describes one of `CORPORA`, and names nothing else that would be called."""
-    if not isinstance(corpus, Mapping) or corpus.get("_target_") not in CORPORA:
-        return False
-    described = json.dumps(corpus, default=str)
-    return described.count("_target_") == 1 and "${" not in described
-
-
 def _text_hash(corpus: Any, *, own: bool) -> str | None:
     """Of the fingerprint of the corpus that a config describes."""
-    if not isinstance(corpus, Mapping) or not (own or is_own_corpus(corpus)):
-        return None
     with suppress(ValueError, TypeError, AttributeError, OSError, HydraException):  # no such files here, for one
+        if not own:
+            check_corpus(corpus, trust=())
         return _hash(json.dumps(instantiate(corpus, _convert_="all").fingerprint(), sort_keys=True, default=str))
     return None
 

@@ -28,6 +28,7 @@ class Config:
     outputs: str = MISSING
     corpora: str = MISSING
     run_dir: str = MISSING
+    trust: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -98,6 +99,9 @@ class DataConfig:
 class TrainingConfig:
     """Section 5."""
 
+    optimizer: dict[str, Any] = MISSING
+    schedule: dict[str, Any] = MISSING
+    loss: dict[str, Any] = MISSING
     initialize: str | None = None
     max_steps: int = MISSING
     max_epochs: int | None = None
@@ -152,10 +156,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "data.vocab_size": (1, 2**24),  # sixty times the largest in use
     "data.character_coverage": (ABOVE_0, ABOVE_1),
     "data.tokenizer_sample": (1, inf),
-    "data.cleaning.max_length": (1, inf),
-    "data.cleaning.max_ratio": (1, inf),
-    "data.tokens_per_batch": (1, MOST),
-    "data.tokens_per_device": (1, MOST),
+    **{f"data.cleaning.{most}": (1, inf) for most in ("max_length", "max_ratio")},
+    **{f"data.tokens_per_{unit}": (1, MOST) for unit in ("batch", "device")},
     "data.prepare_workers": (1, 1025),
     "data.loader_workers": (0, 1025),
     "model.layers": (1, 1001),  # Wang et al. 2022, DeepNet
@@ -166,32 +168,30 @@ RANGES: dict[str, tuple[float, float]] = {
     "model.d_v": (1, 2**17),
     "model.dropout": (0, 1),
     "model.position.max_length": (1, 2**17),  # the weights of one head on so long a sentence are 64 GiB
-    "training.max_steps": (1, MOST),
-    "training.max_epochs": (1, MOST),
-    "training.warmup_steps": (1, MOST),
+    **{f"training.{end}": (1, MOST) for end in ("max_steps", "max_epochs", "warmup_steps", "tokens_per_batch")},
+    **{f"training.{often}_steps": (1, MOST) for often in ("checkpoint", "validate", "log")},
+    "training.keep_checkpoints": (1, MOST),
+    "training.checkpoint_minutes": (ABOVE_0, inf),
     "training.learning_rate_scale": (ABOVE_0, inf),
+    "training.optimizer.lr": (ABOVE_0, inf),
     "training.eps": (ABOVE_0, inf),
     "training.gradient_clip_norm": (ABOVE_0, inf),
-    "training.checkpoint_minutes": (ABOVE_0, inf),
-    "training.checkpoint_steps": (1, MOST),
     "training.label_smoothing": (0, 1),
-    "training.validate_steps": (1, MOST),
-    "training.log_steps": (1, MOST),
-    "training.tokens_per_batch": (1, MOST),
-    "training.keep_checkpoints": (1, MOST),
     "callbacks.quality.samples": (0, MOST),
     "logger.csv.flush_logs_every_n_steps": (1, MOST),
     "inference.beam": (1, 1001),  # as wide as Koehn and Knowles 2017 went, who saw BLEU fall long before
     "inference.alpha": (0, inf),
     "inference.max_extra_length": (0, 2**17),
-    "inference.tokens_per_batch": (1, MOST),
+    **{f"inference.{count}": (1, MOST) for count in ("tokens_per_batch", "top_k")},
     "inference.temperature": (0, inf),
-    "inference.top_k": (1, MOST),
     "inference.top_p": (0, ABOVE_1),
     "inference.seed": (0, 2**32),
 }
 # What is built from a config: these, and each item of these groups.
-BUILT = ("data.corpus", "data.cleaning", "model.attention", "model.position", "model.feed_forward", "model.norm")
+BUILT = (
+    *("data.corpus", "data.cleaning", "model.attention", "model.position", "model.feed_forward", "model.norm"),
+    *("training.optimizer", "training.schedule", "training.loss"),
+)
 GROUPS = {"callbacks": ("speed", "averaging"), "metrics": ("bleu",), "logger": ()}  # with what a run cannot do without
 
 

@@ -88,7 +88,7 @@ def test_the_average_is_of_the_weights_as_they_were_trained(vocabularies: Vocabu
         ({"layers": 1000}, r"do not fit its config: model\.layers=1000"),
         ({"attention": None}, r"model\.attention must be of the type dict.*, got None"),
         ({"norm": {"_target_": "aiayn.model.norm.post.PostNorm"}}, "describes no model of ours"),
-        ({"norm": {"_target_": "aiayn.model.encoder.Encoder", "layers": 10**7}}, "only modules of aiayn.model"),
+        ({"norm": {"_target_": "aiayn.model.encoder.Encoder", "layers": 10**7}}, "only what is ours there"),
         ({"d_model": 10**5}, "weights do not fit its config"),
         ({"d_model": 10**18}, r"model\.d_model must be at least 1 and below 131072, got 10"),
         ({"position": {**MODEL["position"], "max_length": 10**9}}, r"max_length must be .* below 131072, got 10"),
@@ -135,7 +135,7 @@ def test_a_file_cannot_name_what_is_no_module_of_the_model(
     saved = content(vocabularies, seed=1, step=1)
     saved["config"] = {"model": {**MODEL, "position": {"_target_": target}}}
     checkpoint.write(tmp_path / "a.ckpt", saved)
-    with pytest.raises(ValueError, match=f"names {target}; only modules of aiayn.model"):
+    with pytest.raises(ValueError, match=f"names {target}; from a file only what is ours"):
         checkpoint.read(tmp_path / "a.ckpt").model()
 
 

@@ -9,7 +9,7 @@ from aiayn.cost import counting as cost
 from aiayn.cost.counting import Sizes
 from aiayn.model.attention import multi_head as attention
 from aiayn.model.transformer import Transformer
-from aiayn.training.loss import CHUNK_ELEMENTS
+from aiayn.training.loss.label_smoothing import CHUNK_ELEMENTS
 
 SIZES = {"layers": 2, "d_model": 14, "d_ff": 22, "heads": 3, "d_k": 5, "d_v": 7}
 SMALL = {"layers": 3, "d_model": 256, "d_ff": 1024, "heads": 4, "d_k": 64, "d_v": 64}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import SMALL, Batches, composed
+from hydra.utils import instantiate
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
@@ -16,15 +17,18 @@ from aiayn.callbacks.speed import TrainingSpeed
 from aiayn.data.batching import Batch
 from aiayn.model.transformer import Transformer
 from aiayn.training.module import TranslationModule
-from aiayn.training.schedule import learning_rate
+from aiayn.training.schedule.inverse_sqrt import learning_rate
 from aiayn.training.trainer import build_trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 Build = Callable[..., Transformer]
-RECIPE = {
-    **{"warmup_steps": 3, "learning_rate_scale": 0.7, "betas": [0.9, 0.98], "eps": 1e-9},
-    **{"label_smoothing": 0.1, "log_steps": 5},
-}
+SCHEDULE = ["model.d_model=22", "training.warmup_steps=3", "training.learning_rate_scale=0.7"]
+
+
+def recipe(*overrides: str, folder: Path | None = None) -> dict[str, Any]:
+    """Optimizer, schedule and loss of a command line."""
+    parts = composed(*SCHEDULE, "model.heads=2", *overrides, folder=folder).training
+    return {part: instantiate(parts[part], _convert_="all") for part in ("optimizer", "schedule", "loss")}
 
 
 def batches() -> Batches:
@@ -45,11 +49,13 @@ class Lines(CSVLogger):
         self.lines[(step or 0) + 1] = metrics
 
 
-def train(build: Build, folder: Path, *, steps: int, resume: Path | None = None, **settings: Any) -> Lines:
+def train(
+    build: Build, folder: Path, *, steps: int, resume: Path | None = None, parts: Any = None, **settings: Any
+) -> Lines:
     """Lines of the log, by step; each step leaves a checkpoint in the folder."""
-    module = TranslationModule(build(), training=RECIPE, d_model=22, seed=1, contents={})
+    module = TranslationModule(build(), **(parts or recipe()), log_steps=5, seed=1, contents={})
     logger = Lines(folder)
-    speed = TrainingSpeed(RECIPE["log_steps"])
+    speed = TrainingSpeed(5)
     keep = ModelCheckpoint(
         folder, filename="{step}", every_n_train_steps=1, save_top_k=-1, save_on_train_epoch_end=True
     )
@@ -71,8 +77,47 @@ def train(build: Build, folder: Path, *, steps: int, resume: Path | None = None,
 
 def test_the_learning_rate_that_is_logged_is_the_one_that_the_step_used(build: Build, tmp_path: Path) -> None:
     lines = train(build, tmp_path, steps=10).lines
-    rate = {step: learning_rate(step, d_model=22, warmup_steps=3, scale=0.7) for step in (5, 10)}
+    rate = {step: learning_rate(step, d_model=22, warmup_steps=3, learning_rate_scale=0.7) for step in (5, 10)}
     assert {step: line["train/learning_rate"] for step, line in lines.items()} == pytest.approx(rate)
+
+
+def own(folder: Path, **parts: str) -> list[str]:
+    """Write files of one's own, one for each part, and choose them."""
+    for part, text in parts.items():
+        (folder / "training" / part).mkdir(parents=True)
+        (folder / "training" / part / "mine.yaml").write_text(f"_partial_: true\n{text}\n")
+    return [f"training/{part}=mine" for part in parts]
+
+
+def squared(features: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, *, power: float) -> Any:
+    """A loss of one's own."""
+    loss = (1 - (features @ weight.t()).softmax(1)[torch.arange(len(labels)), labels]).pow(power).sum()
+    return loss, loss.detach()
+
+
+def test_optimizer_schedule_and_loss_are_a_file_each(build: Build, tmp_path: Path) -> None:
+    chosen = own(
+        tmp_path / "conf",
+        optimizer="_target_: torch.optim.AdamW\nlr: 0.5\nweight_decay: 0.03\nbetas: ${training.betas}",
+        schedule="_target_: torch.optim.lr_scheduler.LinearLR\nstart_factor: 0.25\ntotal_iters: 6",
+        loss=f"_target_: {__name__}.squared\npower: 2",
+    )
+    parts = recipe(*chosen, folder=tmp_path / "conf")
+    module = TranslationModule(build(), **parts, log_steps=5, seed=1, contents={})
+    optimizer: Any = module.configure_optimizers()["optimizer"]  # type: ignore[index]
+    assert isinstance(optimizer, torch.optim.AdamW)
+    assert optimizer.param_groups[0]["weight_decay"] == 0.03
+    lines = train(build, tmp_path, steps=10, parts=parts).lines
+    rates = {step: line["train/learning_rate"] for step, line in lines.items()}
+    assert rates == pytest.approx({5: 0.5 * (0.25 + 0.75 * 4 / 6), 10: 0.5})
+    assert 0 < lines[5]["train/loss"] <= 1  # in squares, not in nats, of which a word of 29 has more
+    assert train(build, tmp_path / "paper", steps=10).lines[5]["train/loss"] > 1
+
+
+def test_what_an_optimizer_refuses_is_a_line_with_its_key(build: Build) -> None:
+    parts = recipe("training.optimizer.lr=-1")
+    with pytest.raises(ValueError, match=r"training\.optimizer.*: Invalid learning rate: -1"):
+        TranslationModule(build(), **parts, log_steps=5, seed=1, contents={}).configure_optimizers()
 
 
 @pytest.mark.parametrize("step", [3, 5, 13, 14])

@@ -1,15 +1,15 @@
 """One self-contained file: weights, resolved config and tokenizers, so that translating needs nothing else.
 
-A checkpoint is data. It holds plain containers and tensors, is read with `weights_only=True`, and names only classes
-of this package, so opening a stranger's file runs no code that the file chose. A file is complete or it is not there:
-it is written under a temporary name beside its place and renamed. A folder that `export.py` has written with
-safetensors is read as such a file is.
+A checkpoint is data. It holds plain containers and tensors, is read with `weights_only=True`, and what it names is ours
+or of a package that the reader trusts (`trust.py`), so opening a stranger's file runs no code that the file chose. A
+file is complete or it is not there: it is written under a temporary name beside its place and renamed. A folder that
+`export.py` has written with safetensors is read as such a file is.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ from aiayn.model.decoder import Decoder
 from aiayn.model.encoder import Encoder
 from aiayn.model.transformer import Transformer
 from aiayn.stored_config import checked
+from aiayn.trust import check_named
 
 PREFIX = "model."  # of the weights' names: the LightningModule keeps the Transformer under this attribute
 # What a checkpoint holds besides Lightning's own entries, and `target_tokenizer`, where each side has its own. The hash
@@ -66,20 +67,22 @@ class Checkpoint:
     vocabularies: Vocabularies
     step: int
 
-    def model(self, accelerator: str = "cpu") -> Transformer:
+    def model(self, accelerator: str = "cpu", *, trust: Collection[str] = ()) -> Transformer:
         """The Transformer with these weights, in evaluation mode.
 
         Args:
             accelerator: As `trainer.accelerator`; "auto" takes the GPU when there is one.
+            trust: The reader's packages, whose code the file may name besides ours (`trust.check_named`).
 
         Raises:
-            ValueError: if the weights do not fit the config.
+            ValueError: if the config names what is not trusted, or the weights do not fit it.
         """
         has_gpu = torch.cuda.is_available()
         if accelerator not in ("auto", "cpu", "gpu", "cuda", "mps", "tpu"):
             raise ValueError(f"trainer.accelerator must be auto, cpu, gpu, cuda, mps or tpu, got {accelerator}.")
         if accelerator in ("gpu", "cuda") and not has_gpu:
             raise ValueError(f"trainer.accelerator={accelerator}, but torch sees no GPU; give auto or cpu.")
+        check_named(self.config["model"], ours=is_part, trust=trust, what="the model config")
         self._check_fit()
         model = build_model(self.config["model"], **self.vocabularies.sizes)
         model.load_state_dict(self.weights)
@@ -121,12 +124,8 @@ def build_model(config: Mapping[str, Any], **given: Any) -> Transformer:
         given: What the vocabularies decide (`Vocabularies.sizes`).
 
     Raises:
-        ValueError: if the config names anything but modules of `aiayn.model`, or illegal sizes.
+        ValueError: for illegal sizes.
     """
-    for target in targets(config):
-        found = own(target, package="aiayn.model")
-        if not (isinstance(found, type) and issubclass(found, nn.Module)) or issubclass(found, WHOLE):
-            raise ValueError(f"the model config names {target}; only modules of aiayn.model are accepted as its parts.")
     return Transformer(
         **given,
         layers=config["layers"],
@@ -137,28 +136,16 @@ def build_model(config: Mapping[str, Any], **given: Any) -> Transformer:
     )
 
 
-def own(target: str, *, package: str) -> Any:
-    """What a dotted path names, if it was defined in `package`; None otherwise, without importing anything else."""
-    if not target.startswith(f"{package}."):
-        return None
+def is_part(target: str) -> bool:
+    """Whether a dotted path names one of our parts of a model: a module that was defined in `aiayn.model`."""
+    if not target.startswith("aiayn.model."):
+        return False
     try:
         found = get_object(target)
     except (ImportError, HydraException):  # there is no such thing
-        return None
-    return found if (getattr(found, "__module__", None) or "").startswith(package) else None
-
-
-def targets(config: Any) -> Iterator[str]:
-    """Everything that a resolved config would call."""
-    if isinstance(config, Mapping):
-        for key, value in config.items():
-            if key == "_target_":
-                yield str(value)
-            else:
-                yield from targets(value)
-    elif isinstance(config, list | tuple):
-        for value in config:
-            yield from targets(value)
+        return False
+    module = isinstance(found, type) and issubclass(found, nn.Module) and not issubclass(found, WHOLE)
+    return module and found.__module__.startswith("aiayn.model.")
 
 
 def contents(config: dict[str, Any], vocabularies: Vocabularies) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def attention(cfg: DictConfig) -> None:
     loaded = checkpoint.read(file)
     vocabularies = loaded.vocabularies
     source = encoded(vocabularies.source, "sentence", sentence)
-    model = loaded.model(cfg.trainer.accelerator)
+    model = loaded.model(cfg.trainer.accelerator, trust=cfg.trust)
     in_layers = attentions(model, "project", "heads")["encoder"]
     layers = numbers("layers", cfg.layers, len(in_layers))
     heads = numbers("heads", cfg.heads, in_layers[0].heads)

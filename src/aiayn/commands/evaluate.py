@@ -30,6 +30,7 @@ from aiayn.model.transformer import Transformer
 from aiayn.runs.run import checkpoint_paths
 from aiayn.runs.run_folder import RunFolder
 from aiayn.terminal import Terminal, visible
+from aiayn.trust import targets
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +124,8 @@ def evaluate_splits(
 ) -> dict[str, Any]:
     """Evaluate a checkpoint of a run on the dev and test sets, and keep its translations as `name.split.txt`."""
     config = folder.config
-    model = loaded.model(config["trainer"]["accelerator"])
+    own = list(targets(config["model"]))  # what the run's own config names is its author's code
+    model = loaded.model(config["trainer"]["accelerator"], trust=own)
     results: dict[str, Any] = {"step": loaded.step}
     for split in corpus.splits():
         if split == "train":
@@ -189,7 +191,7 @@ def evaluate(cfg: DictConfig) -> None:
     metrics = instantiate(cfg.metrics)
     files = checkpoint_files(cfg.checkpoint)
     name = files[0].stem if len(files) == 1 else "ensemble"
-    loaded, model = ensemble.load(files, accelerator=cfg.trainer.accelerator)
+    loaded, model = ensemble.load(files, accelerator=cfg.trainer.accelerator, trust=cfg.trust)
     data = evaluated_data(cfg, loaded.config, files[0])
     sources, references = split_text(data)
     inference = evaluated_inference(cfg, loaded.config)

@@ -58,7 +58,7 @@ def heads(cfg: DictConfig) -> None:
     loaded = checkpoint.read(file)
     data = evaluated_data(cfg, loaded.config, file)
     sources, references = (side[: cfg.sentences] for side in split_text(data))
-    model = loaded.model(cfg.trainer.accelerator)
+    model = loaded.model(cfg.trainer.accelerator, trust=cfg.trust)
     attentions(model, "project", "heads", "output")  # what has none of these is refused before the long work
     encoded = loaded.vocabularies.source.encode(sources), loaded.vocabularies.target.encode(references)
     figures = measures(model, *encoded, tokens_per_batch=cfg.inference.tokens_per_batch)

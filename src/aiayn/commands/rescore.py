@@ -28,7 +28,9 @@ def rescore(cfg: DictConfig) -> None:
         ValueError: if the files are not of one length, or one cannot be read.
     """
     output_file = output_of(cfg)
-    loaded, model = ensemble.load(checkpoint_files(cfg.checkpoint), accelerator=cfg.trainer.accelerator)
+    loaded, model = ensemble.load(
+        checkpoint_files(cfg.checkpoint), accelerator=cfg.trainer.accelerator, trust=cfg.trust
+    )
     pairs = aligned_lines(path_of(cfg, "source"), path_of(cfg, "target"))
     inference = evaluated_inference(cfg, loaded.config)
     budget, alpha = inference["tokens_per_batch"], inference["alpha"]

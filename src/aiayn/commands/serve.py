@@ -32,7 +32,7 @@ def serve(cfg: DictConfig) -> None:
         raise ValueError(f"limits must have the keys {', '.join(Limits.__annotations__)}; got {cfg.limits}.") from error
     with server.listen(cfg.host, cfg.port) as listening:
         files = checkpoint_files(cfg.checkpoint)
-        loaded, model = open_with(cfg.backend, files, accelerator=cfg.trainer.accelerator)
+        loaded, model = open_with(cfg.backend, files, accelerator=cfg.trainer.accelerator, trust=cfg.trust)
         about = {
             "model": str(loaded.config.get("name")),
             "checkpoints": len(files),

@@ -147,8 +147,8 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: boo
     )
     module = TranslationModule(
         model,
-        training=training,
-        d_model=config["model"]["d_model"],
+        **instantiate({part: training[part] for part in ("optimizer", "schedule", "loss")}, _convert_="all"),
+        log_steps=training["log_steps"],
         seed=config["seed"],
         contents=checkpoint.contents(config, corpus.vocabularies),
     )

@@ -39,7 +39,8 @@ def translate(cfg: DictConfig) -> None:
     longest = count_of(cfg, "max_source_length") if cfg.max_source_length is not None else None
     source = path_of(cfg, "input") if cfg.input is not None else sys.stdin.buffer
     output_file = output_of(cfg)
-    loaded, model = open_with(cfg.backend, checkpoint_files(cfg.checkpoint), accelerator=cfg.trainer.accelerator)
+    accelerator, trust = cfg.trainer.accelerator, cfg.trust
+    loaded, model = open_with(cfg.backend, checkpoint_files(cfg.checkpoint), accelerator=accelerator, trust=trust)
     inference = evaluated_inference(cfg, loaded.config)
     if inference["temperature"] is None and n_best > inference["beam"]:
         raise ValueError(f"n_best must be at most inference.beam={inference['beam']}, got {n_best}; widen the beam.")

@@ -14,15 +14,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import ctranslate2
 import numpy as np
 import torch
 
 from aiayn.checkpoints import checkpoint
 from aiayn.data.tokenizer import Vocabularies
 from aiayn.inference.beam_search import Hypothesis, by_length, check, length_penalty
+
+if TYPE_CHECKING:  # of the extra `export`, which only those need who have exported
+    import ctranslate2
 
 LENGTHS = range(2, 10**6 + 1)  # positions that a model can have: for a token and EOS at least
 
@@ -39,7 +41,7 @@ class Exported:
         step: optimizer steps behind it.
     """
 
-    engine: ctranslate2.Translator
+    engine: "ctranslate2.Translator"
     vocabularies: Vocabularies
     config: dict[str, Any]
     longest: int
@@ -62,6 +64,8 @@ def load(folder: Path) -> Exported:
     Raises:
         ValueError: if it is none, or damaged.
     """
+    import ctranslate2
+
     content = checkpoint.read_exported(folder, kind="ctranslate2")
     longest = content.get("longest")
     if type(longest) is not int or longest not in LENGTHS:  # True is an int, too

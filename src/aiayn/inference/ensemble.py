@@ -1,7 +1,7 @@
 """Several models that predict together: the mean of their probabilities at every step of the search."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import torch
@@ -72,7 +72,9 @@ class EnsembleState:
             change(state, index)
 
 
-def load(paths: Sequence[Path], *, accelerator: str = "cpu") -> tuple[Checkpoint, Transformer | Ensemble]:
+def load(
+    paths: Sequence[Path], *, accelerator: str = "cpu", trust: Collection[str] = ()
+) -> tuple[Checkpoint, Transformer | Ensemble]:
     """The first checkpoint, and the model that all of them make.
 
     Raises:
@@ -88,5 +90,5 @@ def load(paths: Sequence[Path], *, accelerator: str = "cpu") -> tuple[Checkpoint
                 f"({checkpoints[0].vocabularies.hash[:8]}, {checkpoint.vocabularies.hash[:8]}); an ensemble needs "
                 "models of one prepared corpus."
             )
-    models = [checkpoint.model(accelerator) for checkpoint in checkpoints]
+    models = [checkpoint.model(accelerator, trust=trust) for checkpoint in checkpoints]
     return checkpoints[0], models[0] if len(models) == 1 else Ensemble(models)

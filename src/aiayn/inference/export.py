@@ -13,12 +13,11 @@ layout is another one, the weights are written for it:
 """
 
 import json
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from ctranslate2.specs import TransformerSpec
-from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES, LayerSpec
 from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional
@@ -34,6 +33,10 @@ from aiayn.model.norm.post import PostNorm
 from aiayn.model.position.learned import LearnedPosition
 from aiayn.model.position.sinusoidal import SinusoidalPosition
 from aiayn.model.transformer import Transformer
+
+if TYPE_CHECKING:  # of the extra `export`, which only those need who export
+    from ctranslate2.specs import TransformerSpec
+    from ctranslate2.specs.model_spec import LayerSpec
 
 FORBIDDEN = -1e4  # a logit that no other comes near; float16 can hold it
 # Modules whose computation CTranslate2 has too, and those that hold them together.
@@ -55,20 +58,25 @@ def write_safetensors(loaded: Checkpoint, folder: Path) -> None:
     _write_rest(loaded, folder, {"format": "safetensors"})
 
 
-def write_ctranslate2(loaded: Checkpoint, folder: Path, *, quantization: str | None = None) -> None:
+def write_ctranslate2(
+    loaded: Checkpoint, folder: Path, *, quantization: str | None = None, trust: Collection[str] = ()
+) -> None:
     """Write a model of CTranslate2; `ctranslate2_decoder.load` reads the folder.
 
     Args:
         loaded: A model of the paper's parts.
         folder: Exists.
         quantization: How the weights are kept, as CTranslate2 names it: "int8", "float16", ...; None: float32.
+        trust: As for `Checkpoint.model`; what CTranslate2 cannot do is said of others too.
 
     Raises:
         ValueError: if CTranslate2 has no such quantization, or no counterpart to a part of the model.
     """
+    from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
+
     if quantization not in (None, *ACCEPTED_MODEL_TYPES):
         raise ValueError(f"quantization must be one of {', '.join(ACCEPTED_MODEL_TYPES)} or null, got {quantization}.")
-    spec = specification(loaded.model(), loaded.vocabularies)
+    spec = specification(loaded.model(trust=trust), loaded.vocabularies)
     longest = len(spec.decoder.position_encodings.encodings)
     spec.validate()
     spec.optimize(quantization)
@@ -90,7 +98,7 @@ def _write_rest(loaded: Checkpoint, folder: Path, facts: dict[str, Any]) -> None
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
-def specification(model: Transformer, vocabularies: Vocabularies) -> TransformerSpec:
+def specification(model: Transformer, vocabularies: Vocabularies) -> "TransformerSpec":
     """The model as CTranslate2 describes one, in float32; quantizing it may change the model's own weights.
 
     Raises:
@@ -101,6 +109,8 @@ def specification(model: Transformer, vocabularies: Vocabularies) -> Transformer
             f"the model has parts that CTranslate2 does not know: {', '.join(sorted(strange))}; "
             "format=safetensors takes every model."
         )
+    from ctranslate2.specs import TransformerSpec
+
     encoder: Any = model.encoder.layers
     decoder: Any = model.decoder.layers
     spec = TransformerSpec.from_config(len(encoder), encoder[0].self_attention.heads, pre_norm=False)
@@ -136,28 +146,28 @@ def _plain(weight: Tensor) -> Tensor:
     return weight.detach().float()
 
 
-def _linear(spec: LayerSpec, weight: Tensor, bias: Tensor) -> None:
+def _linear(spec: "LayerSpec", weight: Tensor, bias: Tensor) -> None:
     spec.weight, spec.bias = _plain(weight), _plain(bias)
 
 
-def _norm(spec: LayerSpec, norm: PostNorm) -> None:
+def _norm(spec: "LayerSpec", norm: PostNorm) -> None:
     spec.gamma, spec.beta = _plain(norm.norm.weight), _plain(norm.norm.bias)
 
 
-def _feed_forward(spec: LayerSpec, feed_forward: FeedForward, norm: PostNorm) -> None:
+def _feed_forward(spec: "LayerSpec", feed_forward: FeedForward, norm: PostNorm) -> None:
     _linear(spec.linear_0, feed_forward.inner.weight, feed_forward.inner.bias)
     _linear(spec.linear_1, feed_forward.outer.weight, feed_forward.outer.bias)
     _norm(spec.layer_norm, norm)
 
 
-def _self_attention(spec: LayerSpec, attention: MultiHeadAttention, norm: PostNorm) -> None:
+def _self_attention(spec: "LayerSpec", attention: MultiHeadAttention, norm: PostNorm) -> None:
     """Two linear maps: to queries, keys and values; and from all heads."""
     weights, biases = _projections(attention)
     _linear(spec.linear[0], torch.cat(weights), torch.cat(biases))
     _attention_output(spec, attention, norm)
 
 
-def _cross_attention(spec: LayerSpec, attention: MultiHeadAttention, norm: PostNorm) -> None:
+def _cross_attention(spec: "LayerSpec", attention: MultiHeadAttention, norm: PostNorm) -> None:
     """Three linear maps: to queries; to keys and values; and from all heads."""
     weights, biases = _projections(attention)
     _linear(spec.linear[0], weights[0], biases[0])
@@ -179,7 +189,7 @@ def _widened(rows: Tensor, attention: MultiHeadAttention) -> Tensor:
     return functional.pad(heads, (0, width - heads.size(-1))).movedim(-1, 1).flatten(0, 1)
 
 
-def _attention_output(spec: LayerSpec, attention: MultiHeadAttention, norm: PostNorm) -> None:
+def _attention_output(spec: "LayerSpec", attention: MultiHeadAttention, norm: PostNorm) -> None:
     _linear(spec.linear[-1], _widened(attention.output.weight.T, attention).T, attention.output.bias)
     spec.queries_scale = (attention.widths[0] // attention.heads) ** -0.5
     _norm(spec.layer_norm, norm)

@@ -1,7 +1,7 @@
 """Sentences in, sentences out: what dev BLEU, evaluation, translation and the service all call."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -236,9 +236,15 @@ def translator(
     return Translator(vocabularies, search, alpha=alpha, max_source_length=limit)
 
 
-def load(*paths: str | Path, backend: str | None = None, accelerator: str = "auto", **inference: Any) -> Translator:
+def load(
+    *paths: str | Path,
+    backend: str | None = None,
+    accelerator: str = "auto",
+    trust: Collection[str] = (),
+    **inference: Any,
+) -> Translator:
     """What `aiayn.load` calls; its arguments and errors are said there."""
-    loaded, model = open_with(backend, [Path(path) for path in paths], accelerator=accelerator)
+    loaded, model = open_with(backend, [Path(path) for path in paths], accelerator=accelerator, trust=trust)
     search = {**loaded.config["inference"], **inference}
     if missing := [name for name in ("beam", "alpha", "max_extra_length", "tokens_per_batch") if name not in search]:
         raise ValueError(f"the checkpoint's config has no inference.{missing[0]}; give {missing[0]}=... to load.")
@@ -246,13 +252,13 @@ def load(*paths: str | Path, backend: str | None = None, accelerator: str = "aut
 
 
 def open_with(
-    backend: str | None, paths: Sequence[Path], *, accelerator: str
+    backend: str | None, paths: Sequence[Path], *, accelerator: str, trust: Collection[str] = ()
 ) -> tuple[Checkpoint | Exported, Transformer | Ensemble | Exported]:
     """Vocabularies and config, and the model that `translator` takes; all else is as for `aiayn.load`."""
     exported = len(paths) == 1 and is_exported(paths[0], kind="ctranslate2")
     backend = backend or ("ctranslate2" if exported else "torch")
     if backend == "torch":
-        return ensemble.load(paths, accelerator=accelerator)
+        return ensemble.load(paths, accelerator=accelerator, trust=trust)
     if backend != "ctranslate2":
         raise ValueError(f"backend must be torch or ctranslate2, got {backend}.")
     if len(paths) != 1:
@@ -263,7 +269,7 @@ def open_with(
         loaded = read(paths[0])
         try:
             with TemporaryDirectory() as folder:
-                export.write_ctranslate2(loaded, Path(folder))
+                export.write_ctranslate2(loaded, Path(folder), trust=trust)
                 model = ctranslate2_decoder.load(Path(folder))
         except OSError as error:
             raise OSError(

@@ -1,4 +1,4 @@
-"""The LightningModule: wires a Transformer to the loss, the optimizer and the schedule of section 5.
+"""The LightningModule: wires a model to its loss, optimizer and schedule (section 5), which conf/training chooses.
 
 The loss of an optimizer step is the sum over its target tokens divided by their number, over all devices and
 micro-batches. Every micro-batch carries that number (`Batch.step_tokens`), so no communication is needed and the
@@ -6,55 +6,76 @@ topology does not change the experiment.
 """
 
 import math
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from aiayn.data.batching import Batch
 from aiayn.model.transformer import Transformer
-from aiayn.training.loss import label_smoothed_cross_entropy
-from aiayn.training.schedule import learning_rate
 
 
-def losses(model: Transformer, batch: Batch, *, label_smoothing: float) -> tuple[Tensor, Tensor, int]:
-    """Teacher-forced loss of a batch.
+class Loss(Protocol):
+    """What a file of conf/training/loss names, with the arguments that it gives."""
 
-    Returns:
-        The label-smoothed loss and the unsmoothed negative log-likelihood, in nats, both summed over the real target
-        tokens, and how many those are.
-    """
+    def __call__(self, features: Tensor, weight: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss and negative log-likelihood of the labels under softmax(features weight^T), in nats.
+
+        Args:
+            features: What the model makes of each token to predict, `(tokens, d_model)`.
+            weight: `(vocab_size, d_model)`.
+            labels: Ids of the words to predict, `(tokens,)`.
+
+        Returns:
+            Sums over the tokens: what training minimises, differentiable in features and weight, and what perplexities
+            are made of, detached.
+        """
+        ...
+
+
+def losses(model: Transformer, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor, int]:
+    """Teacher-forced loss and negative log-likelihood of a batch, as `Loss` has them, and its real target tokens."""
     features = model.features(batch.source, batch.target[:, :-1])  # (pairs, target, d_model)
     labels = batch.target[:, 1:]
     real = labels != model.pad_id
     labels = labels[real]  # (tokens,)
-    loss, nll = label_smoothed_cross_entropy(
-        features[real], model.embedding.weight, labels, label_smoothing=label_smoothing
-    )
-    return loss, nll, len(labels)
+    return *loss(features[real], model.embedding.weight, labels), len(labels)
 
 
 class TranslationModule(LightningModule):
-    """Section 5: Adam, warm-up and decay of the learning rate, label smoothing.
+    """Section 5: what a step of training does.
 
     Args:
         model: The Transformer.
-        training: The `training` config.
-        d_model: Sets the scale of the learning rate.
+        optimizer: Makes an optimizer of the parameters.
+        schedule: Makes a schedule of the optimizer, counted in steps.
+        loss: Of the tokens of a batch.
+        log_steps: Optimizer steps between two lines of the log.
         seed: Of the dropout masks.
         contents: What every checkpoint holds besides (`checkpoint.contents`).
     """
 
     def __init__(
-        self, model: Transformer, *, training: dict[str, Any], d_model: int, seed: int, contents: dict[str, Any]
+        self,
+        model: Transformer,
+        *,
+        optimizer: Callable[[Iterable[nn.Parameter]], Optimizer],
+        schedule: Callable[[Optimizer], LRScheduler],
+        loss: Loss,
+        log_steps: int,
+        seed: int,
+        contents: dict[str, Any],
     ) -> None:
         super().__init__()
         self.model = model
-        self.training_config = training
-        self.d_model = d_model
+        self.optimizer, self.schedule, self.loss = optimizer, schedule, loss
+        self.log_steps = log_steps
         self.seed = seed
         self.contents = contents
         self.rate = 0.0  # the learning rate of the last step
@@ -67,24 +88,24 @@ class TranslationModule(LightningModule):
         micro_batch = batch_idx % self.trainer.accumulate_grad_batches
         if micro_batch == 0:
             # Here and not when the line is written: a checkpoint that lies between holds the sums in any case.
-            if self.global_step % self.training_config["log_steps"] == 0:
+            if self.global_step % self.log_steps == 0:
                 self.sums, self.tokens = torch.zeros_like(self.sums), 0
             self.tokens += batch.step_tokens
         entropy = [self.seed, self.global_step, micro_batch, self.global_rank]
         torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> np.uint64(1)))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        loss, nll, _ = losses(self.model, batch, label_smoothing=self.training_config["label_smoothing"])
+        loss, nll, _ = losses(self.model, batch, self.loss)
         self.sums = self.sums.to(loss.device) + torch.stack([loss.detach(), nll])
         parts = self.trainer.world_size * self.trainer.accumulate_grad_batches  # what Lightning divides by
         return loss * (parts / batch.step_tokens)
 
-    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         self.rate = optimizer.param_groups[0]["lr"]  # behind the step it is the next one's
 
     def configure_gradient_clipping(
         self,
-        optimizer: torch.optim.Optimizer,
+        optimizer: Optimizer,
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
@@ -95,14 +116,14 @@ class TranslationModule(LightningModule):
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
         if (batch_idx + 1) % self.trainer.accumulate_grad_batches:
             return
-        if self.global_step % self.training_config["log_steps"] == 0 or self.global_step == self.trainer.max_steps:
+        if self.global_step % self.log_steps == 0 or self.global_step == self.trainer.max_steps:
             loss, nll = (self.trainer.strategy.reduce(self.sums, reduce_op="sum") / self.tokens).tolist()
             perplexity = math.exp(min(nll, 50))
             metrics = {"train/loss": loss, "train/perplexity": perplexity, "train/learning_rate": self.rate}
             self.log_dict(metrics, batch_size=1)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        _, nll, tokens = losses(self.model, batch, label_smoothing=0.0)
+        _, nll, tokens = losses(self.model, batch, self.loss)
         self.dev_sums = self.dev_sums.to(nll.device) + torch.stack([nll, nll.new_tensor(tokens)])
 
     def on_validation_epoch_end(self) -> None:
@@ -111,19 +132,11 @@ class TranslationModule(LightningModule):
         self.log("dev/perplexity", math.exp(min(nll / tokens, 50)), batch_size=1)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        config = self.training_config
-        optimizer = torch.optim.Adam(
-            self.parameters(), lr=1.0, betas=tuple(config["betas"]), eps=config["eps"], fused=True
-        )
-        schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimizer,
-            lambda step: learning_rate(  # torch counts the steps from 0, section 5.3 from 1
-                step + 1,
-                d_model=self.d_model,
-                warmup_steps=config["warmup_steps"],
-                scale=config["learning_rate_scale"],
-            ),
-        )
+        try:
+            optimizer = self.optimizer(self.parameters())
+            schedule = self.schedule(optimizer)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"training.optimizer, training.schedule: {' '.join(str(error).split())}") from error
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

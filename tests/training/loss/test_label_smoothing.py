@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from aiayn.training import loss as loss_module
-from aiayn.training.loss import label_smoothed_cross_entropy
+from aiayn.training.loss import label_smoothing as loss_module
+from aiayn.training.loss.label_smoothing import label_smoothed_cross_entropy
 
 TOKENS, D_MODEL, VOCAB_SIZE = 13, 5, 11
 

@@ -1,6 +1,6 @@
 import pytest
 
-from aiayn.training.schedule import learning_rate
+from aiayn.training.schedule.inverse_sqrt import learning_rate
 
 
 def test_base_model_peaks_at_the_papers_rate_when_warm_up_ends() -> None:
@@ -16,4 +16,6 @@ def test_rate_rises_linearly_then_falls_with_the_inverse_square_root() -> None:
 
 
 def test_scale_multiplies_the_rate() -> None:
-    assert learning_rate(3, d_model=5, warmup_steps=7, scale=2.0) == 2 * learning_rate(3, d_model=5, warmup_steps=7)
+    assert learning_rate(3, d_model=5, warmup_steps=7, learning_rate_scale=2.0) == 2 * learning_rate(
+        3, d_model=5, warmup_steps=7
+    )
