@@ -229,7 +229,6 @@ def build() -> Callable[..., "Transformer"]:
         *,
         seed: int = 1,
         vocab_size: int = 29,
-        source_vocab_size: int | None = None,
         layers: int = 2,
         d_model: int = 22,
         d_ff: int = 31,
@@ -249,7 +248,6 @@ def build() -> Callable[..., "Transformer"]:
             feed_forward=partial(FeedForward, d_model, d_ff),
             norm=partial(PostNorm, d_model, dropout),
             position=partial(position, d_model),
-            source_vocab_size=source_vocab_size,
         )
         for parameter in model.parameters():
             if parameter.dim() == 1:  # biases and gains, which begin at 0 or 1
