@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import SMALL, CommandLine, Told, write_checkpoint
+from conftest import SMALL, CommandLine, Told, logits, write_checkpoint
 
 from aiayn.analysis.alignment import align, links
 from aiayn.analysis.page import attention
@@ -70,9 +70,9 @@ def test_a_cached_step_gives_the_full_pass_and_only_the_source_reads_the_source_
     target = torch.tensor([[BOS, 5, sizes["vocab_size"] - 1, 7]])
     state = model.start(source)
     steps = torch.stack([model.step(target[:, i : i + 1], state)[:, 0] for i in range(4)], 1)
-    torch.testing.assert_close(steps, model(source, target), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(steps, logits(model, source, target), atol=1e-5, rtol=1e-5)
     assert steps.size(-1) == sizes["vocab_size"] < sizes["source_vocab_size"]
-    model(source, target).sum().backward()
+    logits(model, source, target).sum().backward()
     assert model.source_embedding.weight.grad[4:].abs().sum(1).all()
     assert not model.source_embedding.weight.grad[:4].any()
 
@@ -90,8 +90,8 @@ def test_each_side_of_a_pair_is_scored_in_its_own_pieces(loaded: Checkpoint) -> 
     model, own, targets = loaded.model(), loaded.vocabularies, capitals(LINES[::-1])
     sums, pieces = log_likelihoods(model, own, LINES, targets, tokens_per_batch=23)
     for row, (read, written) in enumerate(zip(own.source.encode(LINES), own.target.encode(targets), strict=True)):
-        logits = model(torch.tensor([[*read, EOS]]), torch.tensor([[BOS, *written]]))[0]
-        expected = logits.log_softmax(-1)[range(len(written) + 1), [*written, EOS]].sum().item()
+        found = logits(model, torch.tensor([[*read, EOS]]), torch.tensor([[BOS, *written]]))[0]
+        expected = found.log_softmax(-1)[range(len(written) + 1), [*written, EOS]].sum().item()
         assert (sums[row], pieces[row]) == (pytest.approx(expected, rel=1e-5), len(written) + 1)
 
 
