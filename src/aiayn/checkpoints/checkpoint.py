@@ -132,10 +132,15 @@ def build(config: Mapping[str, Any], **given: Any) -> Model:
         given: What the vocabularies decide (`Vocabularies.sizes`).
 
     Raises:
-        ValueError: for illegal sizes.
+        ValueError: for illegal sizes, or a vocabulary of the source's own that the model has no place for.
     """
     kind = get_object(config["_target_"])
-    arguments = {key: config[key] for key in inspect.signature(kind).parameters if key in config}
+    known = inspect.signature(kind).parameters
+    if "source_vocab_size" in given and "source_vocab_size" not in known:
+        raise ValueError(
+            f"model._target_={config['_target_']} takes no source_vocab_size; leave data.shared_vocabulary=true."
+        )
+    arguments = {key: config[key] for key in known if key in config}
     parts = {key: instantiate(value) for key, value in arguments.items() if isinstance(value, Mapping)}
     return kind(**{**arguments, **parts, **given, "pad_id": PAD})
 
