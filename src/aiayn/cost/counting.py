@@ -58,11 +58,11 @@ def pair_flops(model: Model, *, source_length: int, target_length: int, pairs: i
     """Floating-point operations of the matrix products in training on one sentence pair, as torch counts them.
 
     A multiplication with its addition counts as two. The backward pass is counted too, and the loss as the product with
-    the matrix of the softmax, forward and backward: `training/loss.py` forms the same three products, all of them in its
-    forward pass. Attention counts as its formula does (equation 1), over the whole square of a sentence also where a
-    query sees only what precedes it; a fused kernel leaves a part of that out, and computes scores twice. Softmax,
-    normalisation and the optimizer are left out, as is padding. The paper itself multiplies seconds, devices and the
-    sustained rate of a device instead.
+    the matrix of the softmax, forward and backward: `training/loss/label_smoothing.py` forms the same three products,
+    all of them in its forward pass. Attention counts as its formula does (equation 1), over the whole square of a
+    sentence also where a query sees only what precedes it; a fused kernel leaves a part of that out, and computes
+    scores twice. Softmax, normalisation and the optimizer are left out, as is padding. The paper itself multiplies
+    seconds, devices and the sustained rate of a device instead.
 
     Args:
         model: On the meta device.
@@ -94,7 +94,9 @@ def mean_pair_flops(model: Model, *, source: np.ndarray, target: np.ndarray, pai
     Raises:
         ValueError: if the model cannot be counted.
     """
-    unit = [max(1, int(lengths.mean()) // 3) for lengths in (source, target)]  # all that is counted is thus below the mean
+    unit = [
+        max(1, int(lengths.mean()) // 3) for lengths in (source, target)
+    ]  # all that is counted is thus below the mean
     counted = np.array([(1, 1), (2, 1), (3, 1), (1, 2), (1, 3)]) * unit
     flops = [pair_flops(model, source_length=int(s), target_length=int(t), pairs=pairs) for s, t in counted]
     coefficients = np.linalg.solve(np.stack(terms(*counted.T), axis=1), flops)

@@ -101,9 +101,7 @@ def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = F
     return torch.native_dropout(x, p, True)[0] if training and p else x
 
 
-def training_memory(
-    model: Model, *, activations: float, tokens: float, bfloat16: bool, devices: int
-) -> float:
+def training_memory(model: Model, *, activations: float, tokens: float, bfloat16: bool, devices: int) -> float:
     """Bytes that a GPU needs at most, which is while it computes the loss of a micro-batch.
 
     Weights, gradients and Adam's two moments are float32; mixed precision casts the weights besides, and data-parallel
