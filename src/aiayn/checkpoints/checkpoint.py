@@ -7,6 +7,7 @@ safetensors is read as such a file is.
 """
 
 import hashlib
+import inspect
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -23,16 +24,18 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from aiayn.checkpoints import archive
+from aiayn.checkpoints import archive, older
 from aiayn.checkpoints.archive import line
 from aiayn.data.tokenizer import PAD, Tokenizer
 from aiayn.files import replacing
-from aiayn.model.decoder import Decoder
-from aiayn.model.encoder import Encoder
-from aiayn.model.transformer import Transformer
+from aiayn.model.decoder import DecoderLayer
+from aiayn.model.encoder import EncoderLayer
+from aiayn.model.model import Model
+from aiayn.model.stack import Stack
 from aiayn.stored_config import checked
 
-PREFIX = "model."  # of the weights' names: the LightningModule keeps the Transformer under this attribute
+STATES = ("state_dict", "current_model_state")  # the latter are what training goes on from, beside their moving average
+PREFIX = "model."  # of the weights' names: the LightningModule keeps the model under this attribute
 # What a checkpoint holds besides Lightning's own entries.
 KINDS: dict[str, type] = {
     "state_dict": dict,
@@ -45,8 +48,7 @@ KINDS: dict[str, type] = {
 MANIFEST, TOKENIZER, WEIGHTS = "aiayn.json", "tokenizer.model", "model.safetensors"
 FORMATS = {"safetensors": WEIGHTS, "ctranslate2": "model.bin"}
 MANIFEST_KINDS = {"format": str, **{key: kind for key, kind in KINDS.items() if key != "state_dict"}}
-PARTS = ("attention", "feed_forward", "norm", "position")
-WHOLE = (Transformer, Encoder, Decoder)  # and what is made of them
+WHOLE = (Model, Stack, EncoderLayer, DecoderLayer)  # no parts of a model; a file could nest them, in any numbers
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Checkpoint:
     """What evaluation and translation need.
 
     Attributes:
-        weights: the Transformer's state dict.
+        weights: the model's state dict.
         config: the run's resolved config, plain containers.
         tokenizer: the one the model was trained with.
         step: optimizer steps behind it.
@@ -65,8 +67,8 @@ class Checkpoint:
     tokenizer: Tokenizer
     step: int
 
-    def model(self, accelerator: str = "cpu") -> Transformer:
-        """The Transformer with these weights, in evaluation mode.
+    def model(self, accelerator: str = "cpu") -> Any:
+        """The model (`Model`) with these weights, in evaluation mode.
 
         Args:
             accelerator: As `trainer.accelerator`; "auto" takes the GPU when there is one.
@@ -80,20 +82,22 @@ class Checkpoint:
         if accelerator in ("gpu", "cuda") and not has_gpu:
             raise ValueError(f"trainer.accelerator={accelerator}, but torch sees no GPU; give auto or cpu.")
         self._check_fit()
-        model = build_model(self.config["model"], vocab_size=self.tokenizer.vocab_size)
+        model: Any = build(self.config["model"], vocab_size=self.tokenizer.vocab_size)
         model.load_state_dict(self.weights)
         return model.eval().to("cuda" if has_gpu and accelerator in ("auto", "gpu", "cuda") else "cpu")
 
     def _check_fit(self) -> None:
         """Refuse a config of other sizes than the weights have, before memory is taken for them."""
-        if self.config["model"].get("layers", 0) > len(self.weights):
-            raise ValueError(
-                f"the checkpoint's weights do not fit its config: model.layers={self.config['model']['layers']}, and "
-                f"there are {len(self.weights)} tensors."
-            )
+        check_own(self.config["model"])
+        for key in ("encoder_layers", "decoder_layers"):
+            if (layers := self.config["model"].get(key, 0)) > len(self.weights):
+                raise ValueError(
+                    f"the checkpoint's weights do not fit its config: model.{key}={layers}, and there are "
+                    f"{len(self.weights)} tensors."
+                )
         try:
             with torch.device("meta"), _Undrawn():
-                described = build_model(self.config["model"], vocab_size=self.tokenizer.vocab_size)
+                described: Any = build(self.config["model"], vocab_size=self.tokenizer.vocab_size)
         except ValueError:
             raise
         except Exception as error:  # the values may be any that parts can be called with
@@ -112,24 +116,36 @@ class _Undrawn(TorchFunctionMode):
         return kwargs["tensor"] if function is nn.init.normal_ else function(*args, **(kwargs or {}))
 
 
-def build_model(config: Mapping[str, Any], *, vocab_size: int) -> Transformer:
-    """The Transformer that a `model` config describes.
+def build(config: Mapping[str, Any], **given: Any) -> Model:
+    """The model that a `model` config describes, untrained.
+
+    Its `_target_` is called with those keys that it takes; the others are sizes that its parts refer to.
+
+    Args:
+        config: Resolved, plain containers.
+        given: What the vocabularies decide: `vocab_size` and the like.
 
     Raises:
-        ValueError: if the config names anything but modules of `aiayn.model`, or illegal sizes.
+        ValueError: for illegal sizes.
     """
-    for target in targets(config):
+    kind = get_object(config["_target_"])
+    arguments = {key: config[key] for key in inspect.signature(kind).parameters if key in config}
+    parts = {key: instantiate(value) for key, value in arguments.items() if isinstance(value, Mapping)}
+    return kind(**{**arguments, **parts, **given, "pad_id": PAD})
+
+
+def check_own(config: Mapping[str, Any]) -> None:
+    """Refuse a `model` config that names anything but modules of `aiayn.model`: a stranger may have written it.
+
+    Raises:
+        ValueError: with what it names.
+    """
+    parts = targets({key: value for key, value in config.items() if key != "_target_"})
+    for target, kind in ((str(config.get("_target_")), Model), *((part, nn.Module) for part in parts)):
         found = own(target, package="aiayn.model")
-        if not (isinstance(found, type) and issubclass(found, nn.Module)) or issubclass(found, WHOLE):
+        is_module = isinstance(found, type) and issubclass(found, kind)
+        if not is_module or (kind is nn.Module and issubclass(found, WHOLE)):
             raise ValueError(f"the model config names {target}; only modules of aiayn.model are accepted as its parts.")
-    return Transformer(
-        vocab_size,
-        layers=config["layers"],
-        d_model=config["d_model"],
-        dropout=config["dropout"],
-        pad_id=PAD,
-        **{part: instantiate(config[part]) for part in PARTS},
-    )
 
 
 def own(target: str, *, package: str) -> Any:
@@ -267,15 +283,17 @@ def _checked(content: Any, path: Path, kinds: Mapping[str, type], *, size: int) 
     if not wrong and not isinstance(content["config"].get("model"), dict):
         wrong.append("model")
     if not wrong:
-        named = {key: content[key] for key in ("state_dict", "current_model_state") if key in content}
+        named = {key: content[key] for key in STATES if key in content}
         named["tokenizer"] = {"tokenizer": content["tokenizer"]}
         wrong = [f"{key} of numbers" for key, tensors in named.items() if not archive.plain_tensors(tensors, size=size)]
     if wrong:
         raise ValueError(f"checkpoint {path} was not written by aiayn: it holds no {', '.join(wrong)}.")
     try:
-        return {**content, "config": checked(content["config"])}
+        content = {**content, "config": checked(content["config"])}
     except ValueError as error:
         raise ValueError(f"checkpoint {path} has a config that is not aiayn's: {error}") from error
+    states = {key: older.renewed(content[key], content["config"]["model"]) for key in STATES if key in content}
+    return {**content, **states}
 
 
 def stored_tokenizer(content: Mapping[str, Any], path: Path) -> Tokenizer:
