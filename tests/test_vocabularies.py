@@ -13,6 +13,7 @@ from aiayn.analysis.alignment import align, links
 from aiayn.analysis.page import attention
 from aiayn.checkpoints import averaging, checkpoint
 from aiayn.checkpoints.checkpoint import Checkpoint
+from aiayn.commands.plan import plan_row, read_assumptions
 from aiayn.commands.prepare import prepare_corpus
 from aiayn.data.tokenizer import BOS, EOS, Tokenizer
 from aiayn.inference import beam_search, ctranslate2_decoder, ensemble, export
@@ -166,6 +167,16 @@ def test_a_corpus_takes_a_pair_where_a_pair_is_asked_for(file: Path, joint: Path
     for one in (joint, model):
         with pytest.raises(ValueError, match=r"is one tokenizer for both sides; set data\.shared_vocabulary=true, or"):
             prepare_corpus(told(*SMALL, f"outputs={tmp_path}", f"data.tokenizer={one}", PAIR))
+
+
+def test_a_plan_counts_the_second_matrix(file: Path, told: Told) -> None:
+    shared, pair, given = (
+        told(*SMALL, "task=plan", "plan.devices=1", *more) for more in ([], [PAIR], [PAIR, f"data.tokenizer={file}"])
+    )
+    assumptions = read_assumptions(dict(shared.plan))
+    one, two, third = (plan_row(cfg, "x", assumptions).parameters or 0 for cfg in (shared, pair, given))
+    assert two - one == 300 * 16
+    assert third == sum(weight.numel() for weight in checkpoint.read(file).weights.values())
 
 
 def test_a_run_with_a_pair_is_trained_resumed_and_fine_tuned(in_process: CommandLine, tmp_path: Path) -> None:
