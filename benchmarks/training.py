@@ -26,7 +26,7 @@ from torch.profiler import ProfilerActivity, profile
 from aiayn.data.batching import Batch, BatchLoader, PairDataset, TokenBatchSampler
 from aiayn.data.corpora.multi30k import multi30k
 from aiayn.data.ragged import encode_pairs
-from aiayn.data.tokenizer import PAD, Tokenizer
+from aiayn.data.tokenizer import PAD, Tokenizer, Vocabularies
 from aiayn.model.attention.multi_head import MultiHeadAttention
 from aiayn.model.feed_forward.relu import FeedForward
 from aiayn.model.model import Model
@@ -139,7 +139,7 @@ def read_batches(folder: Path, count: int) -> list[Batch]:
     text = multi30k(path=folder, source_language="en", target_language="de")
     sources, targets = zip(*text.pairs("train"), strict=True)
     tokenizer = Tokenizer.train([*sources, *targets], vocab_size=VOCAB_SIZE)
-    pairs = encode_pairs(tokenizer, sources, targets)
+    pairs = encode_pairs(Vocabularies.joint(tokenizer), sources, targets)
     sampler = TokenBatchSampler(
         pairs.source.lengths + 1, pairs.target.lengths + 1, tokens_per_batch=TOKENS_PER_BATCH
     )  # one more for EOS

@@ -135,16 +135,16 @@ def write_checkpoint(path: Path, *overrides: str, words: Sequence[str], seed: in
     import torch
 
     from aiayn.checkpoints import checkpoint
-    from aiayn.data.tokenizer import Tokenizer
+    from aiayn.data.tokenizer import Tokenizer, Vocabularies
 
     config = OmegaConf.to_container(composed(*overrides))
     text = [f"{word} {word}s" for word in words]
-    tokenizer = Tokenizer.train(text, vocab_size=len(set("".join(text))) + len(words) + 9)
+    vocabularies = Vocabularies.joint(Tokenizer.train(text, vocab_size=len(set("".join(text))) + len(words) + 9))
     torch.manual_seed(seed)
-    model = checkpoint.build(config["model"], vocab_size=tokenizer.vocab_size)  # type: ignore[index]
+    model = checkpoint.build(config["model"], **vocabularies.sizes)  # type: ignore[index]
     torch.nn.init.normal_(model.embedding.weight, std=0.5)
     state = {f"model.{name}": value for name, value in model.state_dict().items()}
-    content = {**checkpoint.contents(config, tokenizer), "state_dict": state, "global_step": step}  # type: ignore[arg-type]
+    content = {**checkpoint.contents(config, vocabularies), "state_dict": state, "global_step": step}  # type: ignore[arg-type]
     checkpoint.write(path, content)
     if path.parent.name == "checkpoints":
         (path.parents[1] / "result.json").write_text(json.dumps({"config": config}))
@@ -179,29 +179,39 @@ def aiayn(outputs: Path) -> CommandLine:
     return run
 
 
-@pytest.fixture
-def in_process(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[CommandLine]:
-    """Run `python src/run.py` in this process, which has torch already; the result is that of a process."""
-    for name in ("AIAYN_TRACEBACK", "HYDRA_FULL_ERROR"):  # as they were, afterwards
-        monkeypatch.setenv(name, "0")
-    monkeypatch.setattr(logging, "raiseExceptions", logging.raiseExceptions)
-    import run
+def obey(*arguments: str) -> int:
+    """Run `python src/run.py` in this process, which has torch already, and give the exit code of that command."""
+    logger = logging.getLogger()
+    handlers, level, raises = logger.handlers[:], logger.level, logging.raiseExceptions
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AIAYN_TRACEBACK", "HYDRA_FULL_ERROR"):  # as they were, afterwards
+            patch.setenv(name, "0")
+        import run
 
-    handlers, level = logging.getLogger().handlers[:], logging.getLogger().level
-
-    def command_line(*arguments: str) -> subprocess.CompletedProcess[str]:
-        monkeypatch.setattr(sys, "argv", [str(ROOT / "src" / "run.py"), *arguments])
-        capsys.readouterr()
+        patch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        patch.setattr(sys, "path", sys.path[:])
+        patch.setattr(sys, "argv", [str(ROOT / "src" / "run.py"), *arguments])
         try:
             run.run()
-            code: Any = 0
+            return 0
         except SystemExit as end:
-            code = end.code
-        return subprocess.CompletedProcess(sys.argv, code, *capsys.readouterr())
+            return int(end.code or 0)
+        finally:
+            logger.handlers[:] = handlers
+            logger.setLevel(level)
+            logging.raiseExceptions = raises
 
-    yield command_line
-    logging.getLogger().handlers[:] = handlers
-    logging.getLogger().setLevel(level)
+
+@pytest.fixture
+def in_process(capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    """Run `python src/run.py` in this process; the result is that of a process."""
+
+    def command_line(*arguments: str) -> subprocess.CompletedProcess[str]:
+        capsys.readouterr()
+        code = obey(*arguments)
+        return subprocess.CompletedProcess(list(arguments), code, *capsys.readouterr())
+
+    return command_line
 
 
 def pairs(source: "Tensor", target: "Tensor") -> "Batch":

@@ -3,7 +3,7 @@
 import torch
 
 from aiayn.checkpoints import checkpoint
-from aiayn.data.tokenizer import Tokenizer
+from aiayn.data.tokenizer import Vocabularies
 
 MODEL = {
     "_target_": "aiayn.model.transformer.TranslationTransformer",
@@ -31,9 +31,9 @@ MODEL = {
 }
 
 
-def content(tokenizer: Tokenizer, *, seed: int, step: int) -> dict:
+def content(vocabularies: Vocabularies, *, seed: int, step: int) -> dict:
     """What a run would save, of a model with random weights."""
     torch.manual_seed(seed)
-    model = checkpoint.build(MODEL, vocab_size=tokenizer.vocab_size)
+    model = checkpoint.build(MODEL, **vocabularies.sizes)
     state = {f"model.{name}": value for name, value in model.state_dict().items()}
-    return {**checkpoint.contents({"model": MODEL}, tokenizer), "state_dict": state, "global_step": step}
+    return {**checkpoint.contents({"model": MODEL}, vocabularies), "state_dict": state, "global_step": step}

@@ -28,6 +28,7 @@ class Config:
     outputs: str = MISSING
     corpora: str = MISSING
     run_dir: str = MISSING
+    trust: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -87,7 +88,8 @@ class DataConfig:
     test: Files = field(default_factory=Files)
     split: str = "test"  # what task=evaluate decodes
     tokenizer: str | None = None  # a run, checkpoint or SentencePiece model whose pieces are taken, none being learnt
-    vocab_size: int = MISSING
+    shared_vocabulary: bool = True  # one tokenizer, and one embedding matrix, for both languages (section 5.1)
+    vocab_size: int = MISSING  # of each tokenizer
     character_coverage: float = 0.9999  # share of the characters that get a piece of their own
     byte_fallback: bool = False  # spell characters without a piece in bytes (256 ids) instead of losing them as UNK
     tokenizer_sample: int = 5_000_000  # sentences that the tokenizer is trained on, at most

@@ -11,16 +11,16 @@ from conftest import pairs
 from aiayn.analysis.figures import COLORS, LEAST
 from aiayn.analysis.page import HERE, attention, labels, page
 from aiayn.analysis.weights import KINDS, weights
-from aiayn.data.tokenizer import BOS, EOS, Tokenizer
+from aiayn.data.tokenizer import BOS, EOS, Tokenizer, Vocabularies
 
 EVIL = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
 
 
 def test_the_data_are_the_weights_of_the_sentence(build):
-    tokenizer = Tokenizer.train(["ab c", "c cab ab"] * 5, vocab_size=11)
-    model = build(vocab_size=tokenizer.vocab_size)
-    source, target = (ids.tolist() for ids in tokenizer.encode(["c cab", "cab c"]))
-    data = attention(model, tokenizer, source, target)
+    vocabularies = Vocabularies.joint(Tokenizer.train(["ab c", "c cab ab"] * 5, vocab_size=11))
+    model = build(**vocabularies.sizes)
+    source, target = (ids.tolist() for ids in vocabularies.source.encode(["c cab", "cab c"]))
+    data = attention(model, vocabularies, source, target)
     assert data["source"] == ["c", "c", "\u00b7ab", "</s>"]
     assert data["target"] == ["<s>", "c", "\u00b7ab", "c"]
     found = weights(model, pairs(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]])))

@@ -11,7 +11,7 @@ from aiayn.analysis import heads
 from aiayn.analysis.heads import losses, masked, measures
 from aiayn.analysis.weights import Weights, weights
 from aiayn.data.batching import Batch
-from aiayn.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from aiayn.data.tokenizer import BOS, EOS, PAD, Tokenizer, Vocabularies
 from aiayn.evaluation.metric import sacre_bleu
 from aiayn.inference.translation import translator
 from aiayn.model.attention.multi_head import MultiHeadAttention, scaled_dot_product_attention
@@ -154,7 +154,7 @@ def model(build, tokenizer, texts):
 
 def test_what_is_lost_without_a_head(model, tokenizer, texts):
     search = {"beam": 1, "alpha": 0.6, "max_extra_length": 3, "tokens_per_batch": 100}
-    searcher = translator(model, tokenizer, **search)
+    searcher = translator(model, Vocabularies.joint(tokenizer), **search)
     # References that the whole model translates without a mistake, so that there is something to lose.
     references = searcher.translate(texts)
     full, found = losses(model, searcher, texts, references, bleu_of=sacre_bleu)

@@ -3,8 +3,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from aiayn.model.model import Model
-from aiayn.model.view import View
 from conftest import composed
 from omegaconf import OmegaConf
 from torch import Tensor, nn
@@ -14,6 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from aiayn.checkpoints import checkpoint
 from aiayn.cost.counting import described_batch, mean_pair_flops, pair_flops, parameters
+from aiayn.model.model import Model
+from aiayn.model.view import View
 from aiayn.training.loss.label_smoothing import label_smoothed_cross_entropy
 
 SIZES = {"layers": 2, "d_model": 14, "d_ff": 22, "heads": 3, "d_k": 5, "d_v": 7}

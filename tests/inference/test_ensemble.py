@@ -9,7 +9,7 @@ from small_model import content
 from torch.nn import functional
 
 from aiayn.checkpoints import checkpoint
-from aiayn.data.tokenizer import BOS, EOS, Tokenizer
+from aiayn.data.tokenizer import BOS, EOS, Tokenizer, Vocabularies
 from aiayn.inference import ensemble
 from aiayn.inference.beam_search import decode
 from aiayn.inference.ensemble import Ensemble
@@ -59,11 +59,11 @@ def test_copies_of_one_model_are_that_model(members: list[Model]) -> None:
 
 
 def test_given_translations_are_scored_by_the_mean(build: Build) -> None:
-    tokenizer = Tokenizer.train(["a b c d"] * 3, vocab_size=11)
-    models = [build(seed=seed, vocab_size=tokenizer.vocab_size) for seed in (1, 2)]
-    sums, _ = log_likelihoods(Ensemble(models), tokenizer, ["a b", "c"], ["d", "b b a"], tokens_per_batch=100)
+    vocabularies = Vocabularies.joint(Tokenizer.train(["a b c d"] * 3, vocab_size=11))
+    models = [build(seed=seed, **vocabularies.sizes) for seed in (1, 2)]
+    sums, _ = log_likelihoods(Ensemble(models), vocabularies, ["a b", "c"], ["d", "b b a"], tokens_per_batch=100)
     for source, target, found in zip(["a b", "c"], ["d", "b b a"], sums, strict=True):
-        read, written = (torch.tensor([[*tokens, EOS]]) for tokens in tokenizer.encode([source, target]))
+        read, written = (torch.tensor([[*tokens, EOS]]) for tokens in vocabularies.source.encode([source, target]))
         given = functional.pad(written, (1, -1), value=BOS)
         mean = torch.stack([logits(model, read, given).softmax(-1) for model in models]).mean(0)
         assert found == pytest.approx(mean.gather(2, written[..., None]).log().sum().item(), rel=1e-5)
@@ -80,8 +80,8 @@ def test_the_member_with_the_shortest_reach_bounds_the_target(build: Build) -> N
 
 def test_other_vocabularies_are_refused(tmp_path: Path) -> None:
     for name, text in {"a": "one two three four", "b": "one two three five"}.items():
-        tokenizer = Tokenizer.train([text], vocab_size=19)
-        checkpoint.write(tmp_path / f"{name}.ckpt", content(tokenizer, seed=1, step=1))
+        vocabularies = Vocabularies.joint(Tokenizer.train([text], vocab_size=19))
+        checkpoint.write(tmp_path / f"{name}.ckpt", content(vocabularies, seed=1, step=1))
     with pytest.raises(ValueError, match=r"a.ckpt and .*b.ckpt have different vocabularies"):
         ensemble.load([tmp_path / "a.ckpt", tmp_path / "b.ckpt"])
     with pytest.raises(ValueError, match="names no checkpoint"):

@@ -14,18 +14,18 @@ import numpy as np
 
 from aiayn.analysis.weights import KINDS, weights
 from aiayn.data.batching import Batch
-from aiayn.data.tokenizer import BOS, EOS, SPACE, Tokenizer
+from aiayn.data.tokenizer import BOS, EOS, SPACE, Vocabularies
 from aiayn.model.model import Model
 
 HERE = Path(__file__).parent
 
 
-def attention(model: Model, tokenizer: Tokenizer, source: Sequence[int], target: Sequence[int]) -> dict[str, Any]:
+def attention(model: Model, vocabularies: Vocabularies, source: Sequence[int], target: Sequence[int]) -> dict[str, Any]:
     """What attention.js draws: the weights of a teacher-forced pass, to three places, in plain lists.
 
     Args:
         model: In evaluation mode, on whatever device.
-        tokenizer: The one it was trained with.
+        vocabularies: Those it was trained with.
         source: Ids of a sentence, without EOS.
         target: Ids of a translation, without BOS and EOS.
 
@@ -41,8 +41,8 @@ def attention(model: Model, tokenizer: Tokenizer, source: Sequence[int], target:
     found = weights(model, batch.to(next(model.parameters()).device))
     layers = {kind: getattr(found, kind)[:, 0].double().cpu().numpy().round(3) for kind in KINDS}
     return {
-        "source": labels(tokenizer.pieces(read)),
-        "target": labels(tokenizer.pieces(written)),
+        "source": labels(vocabularies.source.pieces(read)),
+        "target": labels(vocabularies.target.pieces(written)),
         **{kind: layer.tolist() for kind, layer in layers.items()},
     }
 

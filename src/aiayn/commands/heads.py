@@ -58,11 +58,11 @@ def heads(cfg: DictConfig) -> None:
     loaded = checkpoint.read(file)
     data = evaluated_data(cfg, loaded.config, file)
     sources, references = (side[: cfg.sentences] for side in split_text(data))
-    model = loaded.model(cfg.trainer.accelerator)
-    attentions(model, "weights", "heads", "output")  # what has none of these is refused before the long work
-    encoded = map(loaded.tokenizer.encode, (sources, references))
+    model = loaded.model(cfg.trainer.accelerator, trust=cfg.trust)
+    attentions(model, "project", "heads", "output")  # what has none of these is refused before the long work
+    encoded = loaded.vocabularies.source.encode(sources), loaded.vocabularies.target.encode(references)
     figures = measures(model, *encoded, tokens_per_batch=cfg.inference.tokens_per_batch)
-    searcher = translator(model, loaded.tokenizer, **cfg.inference)
+    searcher = translator(model, loaded.vocabularies, **cfg.inference)
     score, lost = losses(model, searcher, sources, references, bleu_of=chosen_bleu(cfg, data))
     figures |= lost
 

@@ -89,16 +89,14 @@ def plan_row(cfg: DictConfig, name: str, assumptions: Assumptions) -> Plan:
     import torch
 
     from aiayn.checkpoints.checkpoint import build
+    from aiayn.commands.prepare import asked_sizes, given_vocabularies
 
     try:
         config: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
         check(config)
-        if config["data"]["tokenizer"] is not None:
-            from aiayn.commands.prepare import given_tokenizer
-
-            config["data"]["vocab_size"] = given_tokenizer(cfg).vocab_size  # type: ignore[union-attr]
+        vocabularies = given_vocabularies(cfg)
         with torch.device("meta"):
-            model = build(config["model"], vocab_size=config["data"]["vocab_size"])
+            model = build(config["model"], **(vocabularies.sizes if vocabularies else asked_sizes(config["data"])))
         return estimate(config, model, name, assumptions)
     except (ValueError, HydraException, OmegaConfBaseException) as error:
         return Plan(name, refused=explain(error))

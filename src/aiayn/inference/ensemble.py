@@ -1,7 +1,7 @@
 """Several models that predict together: the mean of their probabilities at every step of the search."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ class EnsembleState:
             state.select(rows)
 
 
-def load(paths: Sequence[Path], *, accelerator: str = "cpu") -> tuple[Checkpoint, Model]:
+def load(paths: Sequence[Path], *, accelerator: str = "cpu", trust: Collection[str] = ()) -> tuple[Checkpoint, Model]:
     """The first checkpoint, and the model that all of them make.
 
     Raises:
@@ -80,10 +80,11 @@ def load(paths: Sequence[Path], *, accelerator: str = "cpu") -> tuple[Checkpoint
         raise ValueError("checkpoint=[] names no checkpoint; give one, or several for an ensemble.")
     checkpoints = [read(path) for path in paths]
     for path, checkpoint in zip(paths, checkpoints, strict=True):
-        if checkpoint.tokenizer.hash != checkpoints[0].tokenizer.hash:
+        if checkpoint.vocabularies.hash != checkpoints[0].vocabularies.hash:
             raise ValueError(
-                f"checkpoints {paths[0]} and {path} have different vocabularies ({checkpoints[0].tokenizer.hash[:8]}, "
-                f"{checkpoint.tokenizer.hash[:8]}); an ensemble needs models of one prepared corpus."
+                f"checkpoints {paths[0]} and {path} have different vocabularies "
+                f"({checkpoints[0].vocabularies.hash[:8]}, {checkpoint.vocabularies.hash[:8]}); an ensemble needs "
+                "models of one prepared corpus."
             )
-    models = [checkpoint.model(accelerator) for checkpoint in checkpoints]
+    models = [checkpoint.model(accelerator, trust=trust) for checkpoint in checkpoints]
     return checkpoints[0], models[0] if len(models) == 1 else Ensemble(models)

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from aiayn.data.batching import Batch
 from aiayn.data.ragged import Ragged
-from aiayn.data.tokenizer import Tokenizer
+from aiayn.data.tokenizer import Vocabularies
 from aiayn.model.model import Model
 
 PROJECTED = 1024  # target positions whose logits are in memory at once
@@ -18,7 +18,7 @@ PROJECTED = 1024  # target positions whose logits are in memory at once
 @torch.inference_mode()
 def log_likelihoods(
     model: Model,
-    tokenizer: Tokenizer,
+    vocabularies: Vocabularies,
     sources: Sequence[str],
     targets: Sequence[str],
     *,
@@ -28,7 +28,7 @@ def log_likelihoods(
 
     Args:
         model: In evaluation mode, on whatever device.
-        tokenizer: The one it was trained with.
+        vocabularies: Those it was trained with.
         sources: Plain text.
         targets: As many.
         tokens_per_batch: Sentences times the longest side, at most (one sentence at least); bounds memory only.
@@ -37,7 +37,7 @@ def log_likelihoods(
         Sums over each target's pieces and its EOS in nats, float64 `(pairs,)`, and how many those are, int64
         `(pairs,)`. Perplexity is `exp(-sum(first) / sum(second))`.
     """
-    source, target = tokenizer.encode(sources), tokenizer.encode(targets)
+    source, target = vocabularies.source.encode(sources), vocabularies.target.encode(targets)
     pieces = np.array([len(tokens) + 1 for tokens in target])
     sums = np.zeros(len(pieces))
     for rows, batch in batches(model, source, target, tokens_per_batch=tokens_per_batch):
