@@ -39,7 +39,7 @@ def activation_bytes(model: Model, *, pairs: int, length: int, bfloat16: bool) -
     hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
     with without_values(model), _Gpu(bfloat16=bfloat16) as gpu, hooks:
         model(batch)
-    weights = {weight.untyped_storage() for weight in (*model.parameters(), *gpu.cast.values())}
+    weights = {weight.untyped_storage() for weight in (*model.parameters(), *gpu.weights)}
     return sum(storage.nbytes() for storage in kept - weights)
 
 
@@ -47,13 +47,13 @@ class _Gpu(TorchFunctionMode):
     """Lets tensors without values be kept as on a GPU: attention in a fused kernel, dropout's masks, mixed precision.
 
     Attributes:
-        cast: Parameters in bfloat16. torch casts each of them once in a forward pass.
+        weights: In bfloat16, those that were cast.
     """
 
     def __init__(self, *, bfloat16: bool) -> None:
         super().__init__()
         self.bfloat16 = bfloat16
-        self.cast: dict[nn.Parameter, Tensor] = {}
+        self.weights: list[Tensor] = []
 
     def __torch_function__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
@@ -70,11 +70,10 @@ class _Gpu(TorchFunctionMode):
     def _to_bfloat16(self, x: object) -> object:
         if not isinstance(x, Tensor) or x.dtype != torch.float32:
             return x
-        if not isinstance(x, nn.Parameter):
-            return x.to(torch.bfloat16)
-        if x not in self.cast:
-            self.cast[x] = x.to(torch.bfloat16)
-        return self.cast[x]
+        lower = x.to(torch.bfloat16)
+        if isinstance(x, nn.Parameter):
+            self.weights.append(lower)
+        return lower
 
 
 def _to_float32(x: object) -> object:
