@@ -2,7 +2,7 @@
 
 import json
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn import files
-from aiayn.identity import changed, differing, identity, made_of, module_of, row, settings
+from aiayn import identity as identity_of_runs
+from aiayn.identity import changed, differing, identity, made_of, module_of, settings
 from aiayn.report.rows import rows_of
 from aiayn.report.table import notes
 from aiayn.runs.run import Run
@@ -23,6 +24,7 @@ from aiayn.trust import check_corpus
 from hydra_plugins.aiayn_launcher.jobs import is_done, is_passed_over
 
 BASE = ["trainer=cpu", "trainer.precision=32-true"]
+row = partial(identity_of_runs.row, objective="bleu")
 WHERE_OR_HOW = [
     *("trainer.devices=3", "trainer=ddp_cpu", "trainer.accelerator=gpu", "+trainer.profiler=simple"),
     *(
@@ -50,7 +52,7 @@ ANOTHER = [
     ),
     *("training.warmup_steps=7", "training.keep_checkpoints=2", "training.validate_steps=77"),
     *("inference.beam=1", "inference=greedy", "+metrics.bleu.own=3"),
-    *("callbacks.best.monitor=dev/chrf", "callbacks.best.mode=min"),
+    "objective=chrf",
 ]
 
 
@@ -107,6 +109,15 @@ def test_a_run_may_get_another_end_and_is_then_another_row(tmp_path: Path) -> No
     assert row(["training.max_steps=9999"]) != row([])
 
 
+def test_a_long_name_of_a_folder_begins_with_what_sweeps_vary_and_does_not_depend_on_the_sweep() -> None:
+    many = [f"data.corpus.{key}=7" for key in ("dev", "test", "pairs", "digits", "words")]
+    one = row([*many, "seed=2", "model.heads=4", "experiment=table3_base"])
+    assert one.startswith("table3_base,seed=2,model.heads=4,data.corpus.dev=7,")
+    assert len(one) == 99
+    assert one == row(["model.heads=4", "experiment=table3_base", *reversed(many), "seed=2"])
+    assert one[-8:] != row([*many, "seed=3", "model.heads=4", "experiment=table3_base"])[-8:]
+
+
 @pytest.mark.parametrize("task", ["plan", "status", "report", "dashboard"])
 def test_a_task_that_looks_at_a_sweep_plans_the_very_runs_of_it(task: str) -> None:
     assert differing(config(f"task={task}"), config()) == []
@@ -116,6 +127,12 @@ def test_clipped_averaged_and_plain_runs_are_three_rows() -> None:
     made = [config(), config("callbacks=ema", "seed=2"), config("+trainer.gradient_clip_val=0.01", "seed=3")]
     rows = rows_of([Run(Path(), name, found) for name, found in zip("abc", made, strict=True)])
     assert [len(row.runs) for row in rows] == [1, 1, 1]
+
+
+def test_early_stopping_looks_at_the_objective_alone() -> None:
+    early = config("callbacks=early_stopping")
+    assert differing(early, config("callbacks=early_stopping", "metrics=[bleu]")) == []
+    assert "metrics.bleu.tokenize" in differing(early, config("callbacks=early_stopping", "metrics.bleu.tokenize=char"))
 
 
 def test_runs_on_other_text_are_other_rows() -> None:
@@ -308,7 +325,7 @@ def test_a_finished_row_that_is_stale_says_so_and_runs_only_when_it_is_forced(tm
     assert is_passed_over(passed)
     assert passed.state == "stale (text)"
     assert not is_passed_over(seen(made, force=True))
-    assert dict(notes(rows_of([passed.run]), ""))["stale"] == "row: text changed since"
+    assert dict(notes(rows_of([passed.run]), ""))["stale"] == "tiny_text: text changed since"
 
 
 def test_what_to_do_about_a_stale_row_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
