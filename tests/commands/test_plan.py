@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import CommandLine, composed
 from omegaconf import DictConfig, OmegaConf
@@ -166,6 +167,26 @@ def test_a_part_of_ones_own_is_counted(base: dict[str, Any]) -> None:
     assert gated.parameters - plain.parameters == 12 * 2048 * (512 + 1)
     assert gated.flops - plain.flops == pytest.approx(6 * 12 * 2048 * 512 * 25_000 * 100_000)
     assert gated.memory_bytes > plain.memory_bytes
+
+
+@pytest.mark.parametrize(
+    ("change", "more"),
+    [
+        ({"model__encoder_layers": 7}, 4 * 512 * (512 + 1) + 512 * (2048 + 1) + 2048 * (512 + 1) + 4 * 512),
+        ({"model__decoder_layers": 5}, -8 * 512 * (512 + 1) - 512 * (2048 + 1) - 2048 * (512 + 1) - 6 * 512),
+        ({"model__attention__kv_heads": 2}, -18 * 6 * (64 + 64) * (512 + 1)),
+        ({"data__shared_vocabulary": False}, 37_000 * 512),
+    ],
+)
+def test_unequal_depths_shared_keys_and_two_vocabularies_are_counted(
+    base: dict[str, Any], change: dict[str, Any], more: int
+) -> None:
+    plain, other = plan_row(changed(base), "row", A100), plan_row(changed(base, **change), "row", A100)
+    assert other.refused is None
+    assert other.parameters - plain.parameters == more
+    embeds = "data__shared_vocabulary" in change  # which is no product
+    assert np.sign(other.flops - plain.flops) == (0 if embeds else np.sign(more))
+    assert np.sign(other.memory_bytes - plain.memory_bytes) == np.sign(more)
 
 
 def test_a_part_that_is_not_there_is_named(base: dict[str, Any]) -> None:
