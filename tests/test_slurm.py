@@ -19,6 +19,8 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.plugins.launcher import Launcher
 from hydra.utils import instantiate
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 # sbatch keeps the script that it is handed, and puts its job into a queue that squeue shows and that nobody works on.
 STAND_INS = {

@@ -18,6 +18,8 @@ from aiayn.evaluation.metric import Score
 from aiayn.evaluation.metrics.bleu import Bleu
 from aiayn.evaluation.significance import p_value, resampled_sums
 
+pytestmark = pytest.mark.slow
+
 STEPS = (3, 5, 7, 11)
 Lab = Callable[..., None]
 

@@ -18,6 +18,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow
 def test_a_folder_of_runs_gives_a_report(aiayn: CommandLine, tmp_path: Path) -> None:
     for heads in (8, 1):
         name = "table3_base" if heads == 8 else "table3_a_h1"

@@ -110,6 +110,7 @@ def test_a_row_of_a_sweep_is_one_run_also_on_several_ranks_and_when_it_resumes(
     assert logged[-1] == 11
 
 
+@pytest.mark.slow
 def test_a_failed_run_counts_as_failed_and_the_next_one_is_another(
     folder: Path, logged_out: None, caplog: pytest.LogCaptureFixture
 ) -> None:
