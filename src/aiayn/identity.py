@@ -24,7 +24,7 @@ from aiayn.trust import check_corpus
 # or measured.
 WHERE_AND_HOW = {
     *("task", "sweep", "scale", "launcher", "logger", "outputs", "corpora", "run_dir", "force"),
-    *("plan", "report", "claims", "paper", "folder", "watch", "stop", "metrics", "trust"),
+    *("plan", "report", "claims", "paper", "published", "folder", "watch", "stop", "metrics", "trust"),
     *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy"),
     *("trainer.profiler", "trainer.detect_anomaly", "trainer.benchmark", "trainer.deterministic"),
     *("trainer.limit_test_batches", "trainer.limit_predict_batches"),
