@@ -129,6 +129,12 @@ def test_clipped_averaged_and_plain_runs_are_three_rows() -> None:
     assert [len(row.runs) for row in rows] == [1, 1, 1]
 
 
+def test_early_stopping_looks_at_the_objective_alone() -> None:
+    early = config("callbacks=early_stopping")
+    assert differing(early, config("callbacks=early_stopping", "metrics=[bleu]")) == []
+    assert "metrics.bleu.tokenize" in differing(early, config("callbacks=early_stopping", "metrics.bleu.tokenize=char"))
+
+
 def test_runs_on_other_text_are_other_rows() -> None:
     texts = ["1", "1", "2", None]
     results = [{"made_of": {"text": text} if text else {}} for text in texts]
