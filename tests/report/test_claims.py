@@ -224,7 +224,7 @@ def test_perplexities_of_other_pieces_are_not_compared(tmp_path: Path) -> None:
     assert verdict.effect is None
     assert "in different pieces" in verdict.reason
     assert one(claim(), found).verdict == SENTENCES
-    assert list(found[1].apart) == list(found[1].p_values) == ["bleu"]
+    assert list(found[1].apart) == list(found[1].p_values) == ["bleu", "ter"]
 
 
 def test_rows_without_statistics_leave_a_claim_open(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ from zipfile import ZipFile
 
 import numpy as np
 import pytest
-from fake_runs import config, sentences, write_run
+from fake_runs import METRICS, config, sentences, write_run
 from omegaconf import OmegaConf
 
 from aiayn.evaluation.significance import p_value, resampled_sums
-from aiayn.report.rows import METRICS, Row, base_of, bootstrap, differences, rows_of
+from aiayn.report.rows import Row, base_of, bootstrap, differences, rows_of
 from aiayn.report.table import notes
 from aiayn.runs.run import Run, read_folder, read_rows
 

@@ -7,7 +7,7 @@ The objects are built without a server; their `save()` needs one. What they show
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
@@ -40,7 +40,7 @@ def sections(runs: Sequence[Run]) -> dict[str, list[Any]]:
     place = "/".join(measured(runs))
     objective, rows = runs[0].objective, rows_of(runs)
     score, (like, counted), name = f"{place}/{objective}", beside_paper(runs), name_of(rows, objective)
-    best = "min" if is_less_better(rows, objective) else "max"
+    best: Literal["min", "max"] = "min" if is_less_better(rows, objective) else "max"
     curve: dict[str, Any] = {"x": STEP, "max_runs_to_show": len(runs), "layout": wr.Layout(w=12, h=8)}
     return {
         "Curves": [

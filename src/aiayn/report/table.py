@@ -102,7 +102,13 @@ def objective_of(rows: Sequence[Row]) -> str:
 
 def shown_scores(rows: Sequence[Row]) -> list[str]:
     """Keys of the scores that have columns: perplexity, what is reported elsewhere and measured here, the objective."""
-    reported = [key for row in rows for source in SOURCES for key in row.config.get(source) or {}]
+    reported = [
+        key
+        for row in rows
+        for source in SOURCES
+        for key, value in (row.config.get(source) or {}).items()
+        if value is not None
+    ]
     scores = [key for key in reported if any(key in row.metrics or key in row.scored for row in rows)]
     return list(dict.fromkeys(["perplexity", *scores, objective_of(rows)]))
 
