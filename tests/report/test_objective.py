@@ -16,7 +16,8 @@ from aiayn import trust
 from aiayn.report.formats import to_csv
 from aiayn.report.page import page
 from aiayn.report.plots import plots
-from aiayn.report.rows import Row, bootstrap, metric_of, rows_of
+from aiayn.report.rows import Row, bootstrap, rows_of
+from aiayn.report.statistics import metric_of
 from aiayn.report.table import columns, notes
 from aiayn.runs.run import read_folder
 from aiayn.runs.sweep import Progress, table
