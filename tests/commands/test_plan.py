@@ -71,7 +71,7 @@ def test_the_papers_flops_have_the_names_that_table_csv_has(base: dict[str, Any]
 @pytest.mark.slow
 def test_every_row_of_table_3_is_planned(aiayn: CommandLine, outputs: Path) -> None:
     aiayn("task=plan", "sweep=table3", "scale=tiny", small=False)
-    rows = json.loads((outputs / "sweeps" / "table3" / "plan.json").read_text())["rows"]
+    rows = json.loads((outputs / "sweeps" / "table3_tiny" / "plan.json").read_text())["rows"]
     assert len(rows) == 20
     assert all(row["refused"] is None and row["hours"] > 0 for row in rows)
     flops = {row["name"].split(",")[0]: row["flops"] for row in rows}
