@@ -50,7 +50,7 @@ def test_results_stay_where_what_is_to_take_their_place_is_refused(
     assert {path: path.read_text() for path in kept if path.exists()} == kept
 
 
-D_MODEL, D_FF, LAYERS = 14, 22, 3
+D_MODEL, D_FF, LAYERS = 14, 22, 1
 
 
 class Looking(Gated):
