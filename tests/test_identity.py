@@ -112,11 +112,11 @@ def test_a_run_may_get_another_end_and_is_then_another_row(tmp_path: Path) -> No
 
 def test_a_long_name_of_a_folder_begins_with_what_sweeps_vary_and_does_not_depend_on_the_sweep() -> None:
     many = [f"data.corpus.{key}=7" for key in ("dev", "test", "pairs", "digits", "words")]
-    one = row([*many, "seed=2", "model.heads=4", "experiment=table3_base"], "bleu")
+    one = row([*many, "seed=2", "model.heads=4", "experiment=table3_base"])
     assert one.startswith("table3_base,seed=2,model.heads=4,data.corpus.dev=7,")
     assert len(one) == 99
-    assert one == row(["model.heads=4", "experiment=table3_base", *reversed(many), "seed=2"], "bleu")
-    assert one[-8:] != row([*many, "seed=3", "model.heads=4", "experiment=table3_base"], "bleu")[-8:]
+    assert one == row(["model.heads=4", "experiment=table3_base", *reversed(many), "seed=2"])
+    assert one[-8:] != row([*many, "seed=3", "model.heads=4", "experiment=table3_base"])[-8:]
 
 
 @pytest.mark.parametrize("task", ["plan", "status", "report", "dashboard"])
@@ -149,11 +149,13 @@ def test_a_switch_that_is_off_is_one_that_an_older_run_did_not_have() -> None:
     assert differing({"model": {"rate": 0}}, {"model": {}}) == ["model.rate"]
 
 
-def test_a_run_that_is_older_than_the_key_shared_its_vocabulary() -> None:
+def test_a_run_that_is_older_than_the_key_shared_its_vocabulary(tmp_path: Path) -> None:
     older = config()
     del older["data"]["shared_vocabulary"]
     assert not differing(config(), older)
-    assert differing(config("data.shared_vocabulary=false"), older) == ["data.shared_vocabulary"]
+    folder = left(tmp_path / "run", older, status="running")
+    with pytest.raises(ValueError, match=r"holds a run with data\.shared_vocabulary=True, not False; choose another"):
+        RunFolder(folder, config("data.shared_vocabulary=false"))
 
 
 def test_a_table_says_once_what_parts_repeat() -> None:

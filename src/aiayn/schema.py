@@ -30,6 +30,8 @@ class Config:
     corpora: str = MISSING
     run_dir: str = MISSING
     trust: list[str] = field(default_factory=list)
+    paper: dict[str, float | None] = field(default_factory=dict)
+    published: dict[str, float | None] = field(default_factory=dict)
 
 
 @dataclass

@@ -29,7 +29,7 @@ from aiayn.data.ragged import EncodedPairs
 from aiayn.evaluation.metric import Metric
 from aiayn.model.model import Model
 from aiayn.runs.run_folder import RunFolder, step_checkpoints
-from aiayn.training.initialization import initialize
+from aiayn.training import initialization
 from aiayn.training.module import TranslationModule
 from aiayn.training.tracking import loggers
 from aiayn.training.trainer import build_trainer, quiet_lightning
@@ -65,6 +65,8 @@ def train(cfg: DictConfig) -> float | None:
         if changed:
             log.warning("it is stale: %s changed since; force=true removes its results and begins anew.", changed)
         return dev_objective(folder)
+    if (path := config["training"]["initialize"]) and (anew or not folder.latest):
+        initialization.read(Path(path))  # refused before a corpus is prepared, or results are removed
     trainer = build_trainer(config)
     if anew:
         with torch.device("meta"):  # a text that is refused costs no results
@@ -129,7 +131,7 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: boo
     seed_everything(config["seed"], verbose=False)
     model = build_model(config, corpus)
     if training["initialize"] and not resume:
-        initialized = initialize(model, corpus.vocabularies, Path(training["initialize"]))
+        initialized = initialization.initialize(model, corpus.vocabularies, Path(training["initialize"]))
         log.info("begins with the weights of %s, step %d", initialized["file"], initialized["step"])
         if trainer.is_global_zero:
             folder.write(initialized=initialized)
