@@ -1,4 +1,4 @@
-"""What evaluations keep for each sentence, and the metrics that make figures of it; of folders that anyone may write."""
+"""What evaluations keep for each sentence, and the metrics that make figures of it, in folders of anyone."""
 
 import json
 import logging
