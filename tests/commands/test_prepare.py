@@ -13,7 +13,7 @@ from conftest import SMALL, CommandLine, Told, write_checkpoint
 
 from aiayn.checkpoints import checkpoint
 from aiayn.commands.plan import plan_row, read_assumptions
-from aiayn.commands.prepare import prepare_corpus
+from aiayn.problems.translation import prepare_corpus
 
 WORDS = ("one", "two", "three", "eins", "zwei", "drei")
 SIZES = [override for override in SMALL if not override.startswith("data.corpus.")]
