@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from aiayn.data.batching import Batch
+    from aiayn.data.corpus import Corpus
     from aiayn.model.model import Model
     from aiayn.model.transformer import TranslationTransformer
     from aiayn.model.view import View
@@ -72,6 +73,15 @@ def composed(*overrides: str, folder: Path | None = None) -> DictConfig:
         cfg = compose("config", overrides=[*overrides, *search])
     OmegaConf.resolve(cfg)
     return cfg
+
+
+def prepared(cfg: DictConfig) -> "Corpus":
+    """The corpus of a composed config, found or built."""
+    from aiayn.problems.translation import Translation
+
+    problem = Translation(cfg)
+    problem.prepare()
+    return problem.prepared
 
 
 @pytest.fixture
@@ -128,7 +138,8 @@ def write_checkpoint(path: Path, *overrides: str, words: Sequence[str], seed: in
     Args:
         path: Of the file.
         overrides: Of the command line of its run.
-        words: The tokenizer's; most become pieces of their own.
+        words: The tokenizer's; most become pieces of their own. With `data.shared_vocabulary=false` the target's is of
+            capitals.
         seed: Of the weights.
         step: Optimizer steps that are said to be behind it.
     """
@@ -140,6 +151,9 @@ def write_checkpoint(path: Path, *overrides: str, words: Sequence[str], seed: in
     config = OmegaConf.to_container(composed(*overrides))
     text = [f"{word} {word}s" for word in words]
     vocabularies = Vocabularies.joint(Tokenizer.train(text, vocab_size=len(set("".join(text))) + len(words) + 9))
+    if not config["data"]["shared_vocabulary"]:  # type: ignore[index]
+        target = Tokenizer.train([line.upper() for line in text], vocab_size=vocabularies.source.vocab_size - 1)
+        vocabularies = Vocabularies(vocabularies.source, target)
     torch.manual_seed(seed)
     model = checkpoint.build(config["model"], **vocabularies.sizes)  # type: ignore[index]
     torch.nn.init.normal_(model.embedding.weight, std=0.5)

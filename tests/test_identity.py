@@ -46,6 +46,7 @@ ANOTHER = [
     *("model.d_ff=64", "model/position=learned", "model.dropout=0", "data.vocab_size=300", "data.corpus.pairs=70"),
     *(
         "data.byte_fallback=true",
+        "data.shared_vocabulary=false",
         "data.tokenizer=/a.model",
         "data.cleaning.max_ratio=null",
         "training.label_smoothing=0",
@@ -146,6 +147,13 @@ def test_a_switch_that_is_off_is_one_that_an_older_run_did_not_have() -> None:
     assert not differing({"model": {"layers": 2, "new": False, "newer": None}}, {"model": {"layers": 2}})
     assert differing({"model": {"layers": 2, "new": True}}, {"model": {"layers": 2}}) == ["model.new"]
     assert differing({"model": {"rate": 0}}, {"model": {}}) == ["model.rate"]
+
+
+def test_a_run_that_is_older_than_the_key_shared_its_vocabulary() -> None:
+    older = config()
+    del older["data"]["shared_vocabulary"]
+    assert not differing(config(), older)
+    assert differing(config("data.shared_vocabulary=false"), older) == ["data.shared_vocabulary"]
 
 
 def test_a_table_says_once_what_parts_repeat() -> None:

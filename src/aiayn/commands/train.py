@@ -139,7 +139,7 @@ def fit(trainer: Trainer, problem: Problem, folder: RunFolder) -> None:
     )
     run_steps(trainer, model, problem, step, folder, resume=resume)
     if trainer.is_global_zero:
-        folder.write(**training_cost(trainer, problem), **ending(folder), parameters=parameters)
+        folder.write(**training_cost(trainer, problem, config), **ending(folder), parameters=parameters)
 
 
 def begin_with_others(model: Model, trainer: Trainer, problem: Problem, folder: RunFolder) -> None:
@@ -273,17 +273,23 @@ def step_size(problem: Problem, folder: RunFolder) -> StepSize:
     return step
 
 
-def training_cost(trainer: Trainer, problem: Problem) -> dict[str, Any]:
+def training_cost(trainer: Trainer, problem: Problem, config: dict[str, Any]) -> dict[str, Any]:
     """Steps, tokens, seconds and floating-point operations of the training so far."""
     callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
     speed = next(callback for callback in callbacks if isinstance(callback, TrainingSpeed))
-    return {
+    cost = {
         "steps": trainer.global_step,
         "target_tokens": speed.tokens,
         "training_seconds": speed.seconds,
         "tokens_per_second": speed.tokens / max(speed.seconds, 1e-9),
-        "flops": problem.flops(speed.tokens),
     }
+    try:
+        with torch.device("meta"):
+            model = build_model(config, problem)
+        return {**cost, "flops": problem.flops(model, speed.tokens)}
+    except ValueError as error:  # what was trained is worth no less
+        log.warning("the result has no FLOPs: %s", error)
+        return cost
 
 
 def evaluate_run(trainer: Trainer, problem: Problem, folder: RunFolder, metrics: Mapping[str, Metric]) -> None:

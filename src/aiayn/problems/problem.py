@@ -112,8 +112,12 @@ class Problem(ABC):
         """The steps of training, and the dev set."""
 
     @abstractmethod
-    def flops(self, target_tokens: int) -> float:
-        """Floating-point operations of training on so many target tokens."""
+    def flops(self, model: Model, target_tokens: int) -> float:
+        """Floating-point operations of training on so many target tokens; the model is on the meta device.
+
+        Raises:
+            ValueError: if the model cannot be counted.
+        """
 
     @abstractmethod
     def evaluate(

@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,9 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from aiayn.checkpoints import checkpoint
-from aiayn.cost.counting import Sizes, training_flops
-from aiayn.data import corpus
+from aiayn.cost.counting import mean_pair_flops
 from aiayn.data.batching import StepSize
-from aiayn.data.corpus import Corpus
+from aiayn.data.corpus import Corpus, prepare
 from aiayn.data.datamodule import ParallelDataModule
 from aiayn.data.tokenizer import Tokenizer, Vocabularies
 from aiayn.evaluation.metric import Metric, Score, counted, panel, score_of, usable
@@ -37,15 +37,34 @@ class Translation(Problem):
     corpus: Corpus | None = None
 
     def asked_sizes(self) -> dict[str, int]:
-        """Of the vocabularies that the data ask for; the text may have no so many pieces."""
+        """Of the vocabularies that the data name, or ask for; the text may have no so many pieces."""
         instantiate(self.cfg.data.corpus, _convert_="all")  # refuses settings that no text follows from
+        if self.given is not None:
+            return self.given.sizes
         size = self.cfg.data.vocab_size
         joint = self.cfg.data.shared_vocabulary
         return {"vocab_size": size} if joint else {"vocab_size": size, "source_vocab_size": size}
 
+    @cached_property
+    def given(self) -> Vocabularies | None:
+        """Those that `data.tokenizer` names."""
+        return given_vocabularies(self.cfg)
+
     def prepare(self) -> None:
         """Clean, learn the vocabularies, encode; once for all runs with the same data settings."""
-        self.corpus = prepare_corpus(self.cfg)
+        data = self.cfg.data
+        self.corpus = prepare(
+            instantiate(data.corpus, _convert_="all"),
+            folder=Path(self.cfg.outputs) / "prepared",
+            vocab_size=data.vocab_size,
+            character_coverage=data.character_coverage,
+            byte_fallback=data.byte_fallback,
+            tokenizer_sample=data.tokenizer_sample,
+            cleaning=instantiate(data.cleaning),
+            workers=os.cpu_count() or 1 if data.prepare_workers is None else data.prepare_workers,
+            shared_vocabulary=data.shared_vocabulary,
+            vocabularies=self.given,
+        )
 
     @property
     def prepared(self) -> Corpus:
@@ -88,19 +107,13 @@ class Translation(Problem):
             workers=self.cfg.data.loader_workers,
         )
 
-    def flops(self, target_tokens: int) -> float:
-        """Of so many target tokens, with the source tokens that belong to them."""
-        pairs = self.prepared.pairs("train")
+    def flops(self, model: Model, target_tokens: int) -> float:
+        """Of so many target tokens, with the source tokens that belong to them, as `pair_flops` counts them."""
+        pairs, data = self.prepared.pairs("train"), self.cfg.data
         source, target = pairs.source.lengths + 1, pairs.target.lengths + 1  # with EOS
-        return float(
-            training_flops(
-                Sizes.of(self.cfg.model, **self.vocabularies.sizes),
-                source_tokens=target_tokens * source.sum() / target.sum(),
-                target_tokens=target_tokens,
-                source_length=np.square(source).sum() / source.sum(),
-                target_length=np.square(target).sum() / target.sum(),
-            )
-        )
+        micro_batch = min(data.tokens_per_batch, data.tokens_per_device or data.tokens_per_batch)
+        each = mean_pair_flops(model, source=source, target=target, pairs=max(1, int(micro_batch // target.mean())))
+        return each * target_tokens / float(target.mean())
 
     def text(self, split: str) -> tuple[list[str], list[str]]:
         """Sources and references of a split, as they were prepared, or else as the data have them."""
@@ -138,23 +151,6 @@ class Translation(Problem):
             console.print(f"\nsource       {source}", highlight=False)
             console.print(f"reference    {reference}", highlight=False)
             console.print(f"translation  {translation}", highlight=False)
-
-
-def prepare_corpus(cfg: DictConfig) -> Corpus:
-    """The prepared corpus of a config, found by the hash of its inputs or built."""
-    data = cfg.data
-    return corpus.prepare(
-        instantiate(data.corpus, _convert_="all"),
-        folder=Path(cfg.outputs) / "prepared",
-        vocab_size=data.vocab_size,
-        character_coverage=data.character_coverage,
-        byte_fallback=data.byte_fallback,
-        tokenizer_sample=data.tokenizer_sample,
-        cleaning=instantiate(data.cleaning),
-        workers=os.cpu_count() or 1 if data.prepare_workers is None else data.prepare_workers,
-        shared_vocabulary=data.shared_vocabulary,
-        vocabularies=given_vocabularies(cfg),
-    )
 
 
 def given_vocabularies(cfg: DictConfig) -> Vocabularies | None:
