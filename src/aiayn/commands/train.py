@@ -25,7 +25,7 @@ from aiayn.evaluation.metric import Metric
 from aiayn.model.model import Model
 from aiayn.problems.problem import Problem
 from aiayn.runs.run_folder import RunFolder, step_checkpoints
-from aiayn.training.initialization import initialize
+from aiayn.training import initialization
 from aiayn.training.tracking import loggers
 from aiayn.training.trainer import build_trainer, quiet_lightning
 
@@ -60,6 +60,8 @@ def train(cfg: DictConfig) -> float | None:
         if changed:
             log.warning("it is stale: %s changed since; force=true removes its results and begins anew.", changed)
         return dev_objective(folder)
+    if (path := config["training"]["initialize"]) and (anew or not folder.latest):
+        initialization.read(Path(path))  # refused before a corpus is prepared, or results are removed
     trainer = build_trainer(config)
     if anew:
         problem.prepare()
@@ -145,7 +147,7 @@ def fit(trainer: Trainer, problem: Problem, folder: RunFolder) -> None:
 def begin_with_others(model: Model, trainer: Trainer, problem: Problem, folder: RunFolder) -> None:
     """Give a model the weights that `training.initialize` names."""
     path = Path(folder.config["training"]["initialize"])
-    initialized = initialize(model, problem.vocabularies, path)
+    initialized = initialization.initialize(model, problem.vocabularies, path)
     log.info("begins with the weights of %s, step %d", initialized["file"], initialized["step"])
     if trainer.is_global_zero:
         folder.write(initialized=initialized)
