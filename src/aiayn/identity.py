@@ -43,7 +43,11 @@ FOLLOWS = {f"model.{side}_layers": "model.layers" for side in ("encoder", "decod
     "model.kv_heads": "model.heads"
 }
 # What a key says that is left out, where that is not null or false: a config may be older than the key.
-UNSAID = {"data.shared_vocabulary": True}
+UNSAID = {
+    "data.shared_vocabulary": True,
+    "problem._target_": "aiayn.problems.translation.Translation",
+    "problem._partial_": True,
+}
 
 PACKAGE = Path(__file__).parent
 STAGES = (
@@ -54,6 +58,7 @@ STAGES = (
     "inference",
     "evaluation",
     "callbacks",
+    "problems",
 )  # of ours; figures go through them
 
 
