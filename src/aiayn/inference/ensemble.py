@@ -63,7 +63,7 @@ class EnsembleState:
         """As `DecoderState.reorder`."""
         self._each(DecoderState.reorder, beam_index)
 
-    def select(self, rows: Tensor) -> None:
+    def select(self, rows: Sequence[int]) -> None:
         """As `DecoderState.select`."""
         self._each(DecoderState.select, rows)
 

@@ -5,7 +5,7 @@ and nothing is moved when hypotheses are reordered: a mask says which slots are 
 the query axis of both attentions. The extra scores cost less than copying the caches at every step would.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -45,14 +45,19 @@ class DecoderState:
         """Let beam j of row i go on from the former beam `beam_index[i, j]`, `(batch, beam)`; the width may change."""
         self.past = self.past.gather(1, beam_index[..., None].expand(-1, -1, self.past.size(-1)))
 
-    def select(self, rows: Tensor) -> None:
-        """Keep the sentences `rows` `(kept,)` of the batch, in that order; rows that keep their place cost nothing."""
-        self.past = keep_rows(self.past, rows)
-        self.memory.states = keep_rows(self.memory.states, rows)
+    def select(self, rows: Sequence[int]) -> None:
+        """Keep the sentences `rows` of the batch, in that order; rows that keep their place cost nothing.
+
+        They are known on the host, so that nothing waits for the device.
+        """
+        kept, changes = len(rows), [(place, row) for place, row in enumerate(rows) if place != row]
+        moved = torch.tensor(changes, dtype=torch.long).reshape(-1, 2).t().to(self.past.device, non_blocking=True)
+        self.past = keep_rows(self.past, kept, moved)
+        self.memory.states = keep_rows(self.memory.states, kept, moved)
         if self.memory.mask is not None:
-            self.memory.mask = keep_rows(self.memory.mask, rows)
+            self.memory.mask = keep_rows(self.memory.mask, kept, moved)
         for cache in chain.from_iterable(self.caches):
-            cache.select(rows)
+            cache.select(kept, moved)
 
 
 class DecoderLayer(nn.Module):

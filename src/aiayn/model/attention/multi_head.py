@@ -39,10 +39,10 @@ class Cache:
         assert self._value is not None
         return self._key[:, :, : self.length], self._value[:, :, : self.length]
 
-    def select(self, rows: Tensor) -> None:
-        """Keep the sentences `rows` `(kept,)` of the batch."""
+    def select(self, kept: int, moved: Tensor) -> None:
+        """As `keep_rows`."""
         if self._key is not None and self._value is not None:
-            self._key, self._value = keep_rows(self._key, rows), keep_rows(self._value, rows)
+            self._key, self._value = keep_rows(self._key, kept, moved), keep_rows(self._value, kept, moved)
 
 
 def _write(room: Tensor | None, new: Tensor, start: int) -> Tensor:
@@ -58,11 +58,11 @@ def _write(room: Tensor | None, new: Tensor, start: int) -> Tensor:
     return room
 
 
-def keep_rows(x: Tensor, rows: Tensor) -> Tensor:
-    """Keep `rows` `(kept,)`, at most all, of `x` `(batch, ...)`, in place: a row that keeps its place costs nothing."""
-    moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().squeeze(1)
-    x[moved] = x[rows[moved]]
-    return x[: len(rows)]
+def keep_rows(x: Tensor, kept: int, moved: Tensor) -> Tensor:
+    """Let rows `moved[0]` of `x` `(batch, ...)` become its rows `moved[1]`, in place, and keep the first `kept`."""
+    to, source = moved
+    x[to] = x[source]
+    return x[:kept]
 
 
 def scaled_dot_product_attention(
