@@ -47,7 +47,7 @@ def main() -> None:
     loaded = checkpoint.read(arguments.checkpoint)
     text = multi30k(path=arguments.data, source_language="en", target_language="de")
     source_text, references = map(list, zip(*text.pairs("test"), strict=True))
-    sources = loaded.tokenizer.encode(source_text)
+    sources = loaded.vocabularies.source.encode(source_text)
     decoders = {
         "aiayn": partial(beam_search.decode, loaded.model()),
         "CTranslate2 float32": partial(ctranslate2_decoder.decode, exported(loaded, None)),
@@ -69,7 +69,7 @@ def main() -> None:
     for name, times in seconds.items():
         rates = [len(sources) / second for second in times]
         tokens = statistics.mean(len(target) + 1 for target in targets[name])
-        bleu = sacre_bleu(loaded.tokenizer.decode(targets[name]), [references])
+        bleu = sacre_bleu(loaded.vocabularies.target.decode(targets[name]), [references])
         rounded = [f"{rate:.0f}" for rate in (statistics.median(rates), min(rates), max(rates))]
         table.add_row(name, *rounded, f"{tokens:.1f}", f"{bleu.value:.2f}")
     Console().print(table)

@@ -20,7 +20,7 @@ import numpy as np
 from aiayn.data import builder, corpus
 from aiayn.data.cleaning import KEPT, Cleaning
 from aiayn.data.corpora.text import TextFiles
-from aiayn.data.tokenizer import Tokenizer
+from aiayn.data.tokenizer import Tokenizer, Vocabularies
 
 TYPES = 400_000  # different words in a language
 WORDS = 24  # mean words a sentence; news has 22 to 26
@@ -167,7 +167,8 @@ def measure(folder: Path, *, pairs: int, workers: int, vocab_size: int) -> None:
     started = time.process_time()
     building = builder.Builder(text, folder, cleaning=Cleaning(max_length=None, max_ratio=None), workers=0)
     held_out = {split: tuple(zip(*text.pairs(split), strict=True)) for split in ("dev", "test")}
-    building.encode(Free(prepared.tokenizer, text), np.full(pairs, KEPT, np.uint8), held_out)  # type: ignore[arg-type]
+    free = Vocabularies.joint(Free(prepared.vocabularies.source, text))  # type: ignore[arg-type]
+    building.encode(free, np.full(pairs, KEPT, np.uint8), held_out)  # type: ignore[arg-type]
     serial = (time.process_time() - started) / pairs
     parallel = stages.processor["encode"] / pairs - serial
     started = time.process_time()

@@ -26,12 +26,13 @@ from torch.profiler import ProfilerActivity, profile
 from aiayn.data.batching import Batch, BatchLoader, PairDataset, TokenBatchSampler
 from aiayn.data.corpora.multi30k import multi30k
 from aiayn.data.ragged import encode_pairs
-from aiayn.data.tokenizer import PAD, Tokenizer
+from aiayn.data.tokenizer import PAD, Tokenizer, Vocabularies
 from aiayn.model.attention.multi_head import MultiHeadAttention
 from aiayn.model.feed_forward.relu import FeedForward
+from aiayn.model.model import Model
 from aiayn.model.norm.post import PostNorm
 from aiayn.model.position.sinusoidal import SinusoidalPosition, sinusoids
-from aiayn.model.transformer import Transformer
+from aiayn.model.transformer import TranslationTransformer
 from aiayn.training.loss.label_smoothing import label_smoothed_cross_entropy
 from aiayn.training.module import losses
 
@@ -113,15 +114,16 @@ def plain_loss(model: nn.Module, batch: Batch) -> Tensor:
     )
 
 
-def aiayn_loss(model: Transformer, batch: Batch) -> Tensor:
-    loss, _, tokens = losses(model, batch, partial(label_smoothed_cross_entropy, label_smoothing=LABEL_SMOOTHING))
-    return loss / tokens
+def aiayn_loss(model: Model, batch: Batch) -> Tensor:
+    loss, *_ = losses(model, batch, partial(label_smoothed_cross_entropy, label_smoothing=LABEL_SMOOTHING))
+    return loss / len(batch.positions)
 
 
-def aiayn_model() -> Transformer:
-    return Transformer(
+def aiayn_model() -> TranslationTransformer:
+    return TranslationTransformer(
         VOCAB_SIZE,
-        layers=LAYERS,
+        encoder_layers=LAYERS,
+        decoder_layers=LAYERS,
         d_model=D_MODEL,
         dropout=DROPOUT,
         attention=partial(MultiHeadAttention, D_MODEL, HEADS, d_k=D_MODEL // HEADS, d_v=D_MODEL // HEADS),
@@ -137,7 +139,7 @@ def read_batches(folder: Path, count: int) -> list[Batch]:
     text = multi30k(path=folder, source_language="en", target_language="de")
     sources, targets = zip(*text.pairs("train"), strict=True)
     tokenizer = Tokenizer.train([*sources, *targets], vocab_size=VOCAB_SIZE)
-    pairs = encode_pairs(tokenizer, sources, targets)
+    pairs = encode_pairs(Vocabularies.joint(tokenizer), sources, targets)
     sampler = TokenBatchSampler(
         pairs.source.lengths + 1, pairs.target.lengths + 1, tokens_per_batch=TOKENS_PER_BATCH
     )  # one more for EOS

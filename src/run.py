@@ -11,12 +11,14 @@ import shutil
 import signal
 import sys
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
 sys.path.insert(0, str(Path(__file__).parent))  # also when the project is not installed
 
 import hydra
+from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -89,6 +91,23 @@ def open_streams() -> None:
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
+def add_own_folder() -> None:
+    """Let what lies beside `--config-dir` be imported, here and in every process that is started from here.
+
+    Raises:
+        ValueError: if a file there would never be read, since one of ours has its place.
+    """
+    if (given := get_args_parser().parse_args().config_dir) is None:
+        return
+    own = Path(os.path.abspath(given))
+    for file in sorted(own.rglob("*.yaml")):
+        if (schema.PROJECT / "conf" / file.relative_to(own)).exists():
+            raise ValueError(f"{file} would never be read: aiayn has one of that name; give yours another.")
+    sys.path.insert(1, str(own.parent))
+    inherited = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(own.parent), *([inherited] if inherited else [])])
+
+
 def check_recipe() -> None:
     """Refuse a recipe that is not there: the group is optional, so Hydra passes it over.
 
@@ -114,7 +133,8 @@ def main(cfg: DictConfig) -> None:
         schema.check_languages(cfg)
         schema.make_absolute(cfg)
         schema.check_run(cfg)
-        hydra.utils.get_method(cfg.task)(cfg)
+        module, _, name = cfg.task.rpartition(".")
+        getattr(import_module(module), name)(cfg)
         sys.stdout.flush()  # what cannot be written shows now, when it can still be said
     except Exception as error:
         if HydraConfig.get().mode is RunMode.MULTIRUN:  # a launcher that calls this wants to know
@@ -131,6 +151,7 @@ def run() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, so that one place turns errors into a line
     logging.raiseExceptions = False  # what the log cannot keep, on a full disk, is no reason for more words
     try:
+        add_own_folder()
         main()
         sys.stdout.flush()  # of `--help` and `--cfg job` too
     except Exception as error:

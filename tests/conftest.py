@@ -19,7 +19,12 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from aiayn import resolvers, schema
 
 if TYPE_CHECKING:
-    from aiayn.model.transformer import Transformer
+    from torch import Tensor
+
+    from aiayn.data.batching import Batch
+    from aiayn.model.model import Model
+    from aiayn.model.transformer import TranslationTransformer
+    from aiayn.model.view import View
 
 ROOT = Path(__file__).parents[1]
 SMALL = [  # seconds on one core
@@ -130,16 +135,16 @@ def write_checkpoint(path: Path, *overrides: str, words: Sequence[str], seed: in
     import torch
 
     from aiayn.checkpoints import checkpoint
-    from aiayn.data.tokenizer import Tokenizer
+    from aiayn.data.tokenizer import Tokenizer, Vocabularies
 
     config = OmegaConf.to_container(composed(*overrides))
     text = [f"{word} {word}s" for word in words]
-    tokenizer = Tokenizer.train(text, vocab_size=len(set("".join(text))) + len(words) + 9)
+    vocabularies = Vocabularies.joint(Tokenizer.train(text, vocab_size=len(set("".join(text))) + len(words) + 9))
     torch.manual_seed(seed)
-    model = checkpoint.build_model(config["model"], vocab_size=tokenizer.vocab_size)  # type: ignore[index]
+    model = checkpoint.build(config["model"], **vocabularies.sizes)  # type: ignore[index]
     torch.nn.init.normal_(model.embedding.weight, std=0.5)
     state = {f"model.{name}": value for name, value in model.state_dict().items()}
-    content = {**checkpoint.contents(config, tokenizer), "state_dict": state, "global_step": step}  # type: ignore[arg-type]
+    content = {**checkpoint.contents(config, vocabularies), "state_dict": state, "global_step": step}  # type: ignore[arg-type]
     checkpoint.write(path, content)
     if path.parent.name == "checkpoints":
         (path.parents[1] / "result.json").write_text(json.dumps({"config": config}))
@@ -174,34 +179,68 @@ def aiayn(outputs: Path) -> CommandLine:
     return run
 
 
-@pytest.fixture
-def in_process(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[CommandLine]:
-    """Run `python src/run.py` in this process, which has torch already; the result is that of a process."""
-    for name in ("AIAYN_TRACEBACK", "HYDRA_FULL_ERROR"):  # as they were, afterwards
-        monkeypatch.setenv(name, "0")
-    monkeypatch.setattr(logging, "raiseExceptions", logging.raiseExceptions)
-    import run
+def obey(*arguments: str) -> int:
+    """Run `python src/run.py` in this process, which has torch already, and give the exit code of that command."""
+    logger = logging.getLogger()
+    handlers, level, raises = logger.handlers[:], logger.level, logging.raiseExceptions
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AIAYN_TRACEBACK", "HYDRA_FULL_ERROR"):  # as they were, afterwards
+            patch.setenv(name, "0")
+        import run
 
-    handlers, level = logging.getLogger().handlers[:], logging.getLogger().level
-
-    def command_line(*arguments: str) -> subprocess.CompletedProcess[str]:
-        monkeypatch.setattr(sys, "argv", [str(ROOT / "src" / "run.py"), *arguments])
-        capsys.readouterr()
+        patch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        patch.setattr(sys, "path", sys.path[:])
+        patch.setattr(sys, "argv", [str(ROOT / "src" / "run.py"), *arguments])
         try:
             run.run()
-            code: Any = 0
+            return 0
         except SystemExit as end:
-            code = end.code
-        return subprocess.CompletedProcess(sys.argv, code, *capsys.readouterr())
-
-    yield command_line
-    logging.getLogger().handlers[:] = handlers
-    logging.getLogger().setLevel(level)
+            return int(end.code or 0)
+        finally:
+            logger.handlers[:] = handlers
+            logger.setLevel(level)
+            logging.raiseExceptions = raises
 
 
 @pytest.fixture
-def build() -> Callable[..., "Transformer"]:
-    """Build a small Transformer in evaluation mode, of distinct sizes, so that a swapped axis shows."""
+def in_process(capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    """Run `python src/run.py` in this process; the result is that of a process."""
+
+    def command_line(*arguments: str) -> subprocess.CompletedProcess[str]:
+        capsys.readouterr()
+        code = obey(*arguments)
+        return subprocess.CompletedProcess(list(arguments), code, *capsys.readouterr())
+
+    return command_line
+
+
+def pairs(source: "Tensor", target: "Tensor") -> "Batch":
+    """What a model reads of sources and of targets from BOS on, padded with 0; `target` is what it reads, all of it."""
+    import numpy as np
+    from torch.nn.functional import pad
+
+    from aiayn.data.batching import Batch
+
+    return Batch.of(source.numpy(), pad(target, (0, 1)).numpy(), np.arange(len(source)))
+
+
+def view(queries: int, keys: int | None = None, **seen: Any) -> "View":
+    """What so many queries see of so many keys, both from position 0 on; `mask` and `causal` as `View` has them."""
+    import torch
+
+    from aiayn.model.view import View
+
+    return View(torch.arange(queries), torch.arange(queries if keys is None else keys), **seen)
+
+
+def logits(model: "Model", source: "Tensor", target: "Tensor") -> "Tensor":
+    """Of every next token, `(batch, target, vocab)`."""
+    return model.project(model(pairs(source, target)).features)
+
+
+@pytest.fixture
+def build() -> Callable[..., "TranslationTransformer"]:
+    """Build a small Model in evaluation mode, of distinct sizes, so that a swapped axis shows."""
     # Imported here, so that tests of the command line need not wait for torch.
     import torch
 
@@ -209,7 +248,7 @@ def build() -> Callable[..., "Transformer"]:
     from aiayn.model.feed_forward.relu import FeedForward
     from aiayn.model.norm.post import PostNorm
     from aiayn.model.position.sinusoidal import SinusoidalPosition
-    from aiayn.model.transformer import Transformer
+    from aiayn.model.transformer import TranslationTransformer
 
     def build(
         *,
@@ -223,14 +262,19 @@ def build() -> Callable[..., "Transformer"]:
         d_v: int = 7,
         dropout: float = 0.0,
         position: Callable[..., torch.nn.Module] = SinusoidalPosition,
-    ) -> Transformer:
+        encoder_layers: int | None = None,
+        source_vocab_size: int | None = None,
+        **attention: Any,
+    ) -> TranslationTransformer:
         torch.manual_seed(seed)
-        model = Transformer(
+        model = TranslationTransformer(
             vocab_size,
-            layers=layers,
+            source_vocab_size=source_vocab_size,
+            encoder_layers=encoder_layers or layers,
+            decoder_layers=layers,
             d_model=d_model,
             dropout=dropout,
-            attention=partial(MultiHeadAttention, d_model, heads, d_k=d_k, d_v=d_v),
+            attention=partial(MultiHeadAttention, d_model, heads, d_k=d_k, d_v=d_v, **attention),
             feed_forward=partial(FeedForward, d_model, d_ff),
             norm=partial(PostNorm, d_model, dropout),
             position=partial(position, d_model),

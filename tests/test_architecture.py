@@ -9,33 +9,36 @@ from pathlib import Path
 import pytest
 import yaml
 
+from aiayn.errors import extras
+
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 MODULES = sorted(SOURCE.rglob("*.py"))
 PYTHON_FILES = [*MODULES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "benchmarks").rglob("*.py"))]
 
 STAGES = {"data", "model", "training", "checkpoints", "inference", "evaluation", "cost"}
-LEAVES = {"progress", "errors", "files", "identity", "schema", "stored_config", "terminal", "arguments"}
+LEAVES = {"trust", "progress", "errors", "files", "identity", "schema", "stored_config", "terminal", "arguments"}
 # What each folder may import of ours besides itself; a module stands for itself, a folder for all its modules.
 MAY_IMPORT = {
     "data": {"progress", "files"},
     "model": set(),
     "evaluation": {"progress"},  # of TER
     "cost": {"data.batching"},
-    "checkpoints": {"model", "data.tokenizer", "files", "identity", "stored_config"},
-    "inference": {"model", "data.tokenizer", "checkpoints", "progress", "files"},
+    "checkpoints": {"model", "data.tokenizer", "files", "identity", "stored_config", "trust"},
+    "inference": {"model", "data.batching", "data.ragged", "data.tokenizer", "checkpoints", "progress", "files"},
     "training": {"model", "data", "checkpoints", "files"},
     "runs": {"schema", "files", "identity", "stored_config", "terminal"},
     "report": {"runs", "evaluation", "schema", "files", "identity", "stored_config", "terminal"},
     "callbacks": {*STAGES, "progress", "runs"},  # which files of a folder are the run's
     "hydra_plugins": {"runs", "schema", "errors", "files", "identity"},
-    "analysis": {"model", "data.tokenizer", "inference", "evaluation", "progress", "files"},
+    "analysis": {"model", "data.batching", "data.tokenizer", "inference", "evaluation", "progress", "files"},
     "serving": {"model", "data.tokenizer", "inference", "analysis"},
     "commands": {*STAGES, *LEAVES, "analysis", "callbacks", "serving", "runs", "report"},
     "progress": {"terminal"},
     "terminal": set(),
     "files": set(),
-    "identity": {"files"},
+    "identity": {"files", "trust"},
+    "trust": set(),
     "schema": {"files"},
     "resolvers": {"files", "identity", "schema"},
     "arguments": {"schema"},
@@ -53,7 +56,7 @@ def module_name(path: Path) -> str:
 SLOW_TO_IMPORT = {"torch", "lightning", "torchmetrics"}
 # Needed before a task has started, or in processes that only handle text.
 WITHOUT_TORCH = [
-    *("run", "aiayn.errors", "aiayn.identity", "aiayn.resolvers", "aiayn.schema"),
+    *("run", "aiayn.errors", "aiayn.identity", "aiayn.resolvers", "aiayn.schema", "aiayn.trust"),
     *(f"aiayn.commands.{name}" for name in ("plan", "report", "status", "dashboard", "diff", "score")),
     *(
         module_name(path)
@@ -137,6 +140,18 @@ def test_text_and_config_need_no_torch(module):
     assert not {name.split(".")[0] for name in imports(path.read_text())} & SLOW_TO_IMPORT
 
 
+# Alone may import what an extra of pyproject.toml brings when they are imported themselves.
+OF_EXTRAS = ("aiayn.serving.", "aiayn.report.dashboard", "hydra_plugins.aiayn_launcher._slurm_launcher")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_training_needs_no_package_of_an_extra(path):
+    at_once = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    words = {word for node in at_once for name in imports(ast.unparse(node)) for word in name.split(".")}
+    found = words & set.union(*extras().values())
+    assert not found or module_name(path).startswith(OF_EXTRAS)
+
+
 def test_composing_a_config_loads_no_torch():
     # What `python src/run.py --cfg job` does, with a look at what was loaded.
     code = f"""
@@ -180,7 +195,7 @@ def test_the_code_mirrors_conf(group, path):
         module = name.rpartition(".")[0]
         if module.startswith("aiayn.") and not module.startswith("aiayn.data.cleaning"):
             assert module.rpartition(".")[0] == ROOMS[group]
-            assert group == "data" or module.rpartition(".")[2] == path.stem
+            assert group in ("data", "model") or module.rpartition(".")[2] == path.stem
 
 
 def test_a_stage_is_flat_but_for_its_parts():

@@ -13,12 +13,13 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn import files
-from aiayn.identity import changed, differing, identity, is_own_corpus, made_of, module_of, row, settings
+from aiayn.identity import changed, differing, identity, made_of, module_of, row, settings
 from aiayn.report.rows import rows_of
 from aiayn.report.table import notes
 from aiayn.runs.run import Run
 from aiayn.runs.run_folder import RunFolder
 from aiayn.runs.sweep import Progress, show
+from aiayn.trust import check_corpus
 from hydra_plugins.aiayn_launcher.jobs import is_done, is_passed_over
 
 BASE = ["trainer=cpu", "trainer.precision=32-true"]
@@ -273,8 +274,7 @@ def test_a_corpus_of_conf_is_one_that_a_finished_run_may_name() -> None:
     found = {file["corpus"]["_target_"] for file in files if "_target_" in file.get("corpus", {})}
     assert len(found) == 4
     for target in found:
-        assert is_own_corpus({"_target_": target})
-        assert not is_own_corpus({"_target_": target, "train": {"_target_": "os.rmdir"}})
+        check_corpus({"_target_": target}, trust=())
 
 
 @pytest.mark.parametrize("result", [{}, {"made_of": None, "config": {}}, {"made_of": {"text": "1"}, "config": 3}])

@@ -303,8 +303,10 @@ def test_two_nodes_whose_time_is_over_go_on_in_the_same_folder(cluster: Cluster)
 
 @pytest.mark.slow
 def test_a_requeued_job_of_two_tasks_finishes_and_a_failed_one_is_reported(cluster: Cluster) -> None:
-    process = cluster.start("-m", "seed=1,-1", "trainer=ddp_cpu", *LONG, "hydra.sweep.subdir=seed${seed}")
-    folder = cluster.outputs / "seed1"
+    process = cluster.start(
+        "-m", "trainer=ddp_cpu", *LONG, "data.corpus.test=13,0", "hydra.sweep.subdir=test${data.corpus.test}"
+    )
+    folder = cluster.outputs / "test13"
     await_that(lambda: any(folder.glob("checkpoints/step_*.ckpt")), "the first checkpoint")
     first = cluster.call("squeue", "-h", "--array", "-o", "%i").split("_")[0]
     cluster.call("scontrol", "requeue", f"{first}_0")
@@ -312,5 +314,6 @@ def test_a_requeued_job_of_two_tasks_finishes_and_a_failed_one_is_reported(clust
     assert code == 1
     assert (result(folder)["status"], result(folder)["steps"], result(folder)["world_size"]) == ("done", 200, 2), output
     assert ", resumed from step_" in (folder / "console.log").read_text()
-    assert output.splitlines()[-1].startswith("seed-1 failed: seed must be at least 0 and below 4294967296, got -1.")
+    assert output.splitlines()[-1].startswith("test0 failed: ")
+    assert "The generated corpus has 1 to 1000000 pairs in a split, got 0 in test." in output.splitlines()[-1]
     assert "Traceback" not in output

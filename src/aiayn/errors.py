@@ -1,6 +1,7 @@
 """What went wrong, in one line: the key, the value, the rule, the remedy. What is refused is one of `FORESEEN`."""
 
 import re
+import tomllib
 from collections.abc import Iterable
 from difflib import get_close_matches
 from errno import ENOSPC
@@ -17,7 +18,10 @@ FULL_KEY = re.compile(r"full_key: (\S+)$")  # the last words of what Hydra says 
 
 
 def unwrapped(error: BaseException) -> tuple[BaseException, str | None]:
-    """What Hydra and OmegaConf wrapped, and the key at which it happened, where they name one."""
+    """What Hydra and OmegaConf wrapped, and the key at which it happened, where they name one.
+
+    A package of an extra that is missing is one that is foreseen.
+    """
     key = None
     while isinstance(error, HydraException | OmegaConfBaseException) and error.__cause__ is not None:
         if isinstance(error, OmegaConfBaseException):
@@ -25,7 +29,21 @@ def unwrapped(error: BaseException) -> tuple[BaseException, str | None]:
         elif found := FULL_KEY.search(str(error)):
             key = key or found[1]
         error = error.__cause__
+    if isinstance(error, ModuleNotFoundError):
+        words = set(re.findall(r"\w+", error.name or str(error)))
+        for extra, packages in extras().items():
+            if missing := words & packages:
+                return ValueError(f"{missing.pop()} is not installed; pip install 'aiayn[{extra}]' adds it."), key
     return error, key
+
+
+def extras() -> dict[str, set[str]]:
+    """The packages of each extra of ours, as they are imported."""
+    project = tomllib.loads((schema.PROJECT / "pyproject.toml").read_text())["project"]
+    return {
+        extra: {re.split(r"[^\w-]", package)[0].replace("-", "_") for package in packages} - {project["name"]}
+        for extra, packages in project["optional-dependencies"].items()
+    }
 
 
 def explain(error: BaseException) -> str:
@@ -35,6 +53,8 @@ def explain(error: BaseException) -> str:
     error, key = unwrapped(error)
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
+        if group == "hydra/launcher" and name in extras():  # conf/ has the launcher, Hydra lacks its plugin
+            return f"launcher={name} is not installed; pip install 'aiayn[{name}]' adds it."
         # Hydra names no options where the missing one is an item of a list.
         options = error.options or sorted(file.stem for file in (schema.PROJECT / "conf" / group).glob("*.yaml"))
         more = " auto takes the GPUs that there are." if group == "trainer" else ""

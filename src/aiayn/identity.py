@@ -18,12 +18,13 @@ from hydra.errors import HydraException
 from hydra.utils import instantiate
 
 from aiayn.files import absolute, digest
+from aiayn.trust import check_corpus
 
 # Keys, with all below them, that say where and how a run is done and what it is shown beside, but not what is learned
 # or measured.
 WHERE_AND_HOW = {
     *("task", "sweep", "scale", "launcher", "logger", "outputs", "corpora", "run_dir", "force"),
-    *("plan", "report", "claims", "paper", "folder", "watch", "stop", "metrics"),
+    *("plan", "report", "claims", "paper", "folder", "watch", "stop", "metrics", "trust"),
     *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy"),
     *("trainer.profiler", "trainer.detect_anomaly", "trainer.benchmark", "trainer.deterministic"),
     *("trainer.limit_test_batches", "trainer.limit_predict_batches"),
@@ -37,6 +38,9 @@ EXCEPT = {"metrics.bleu", "callbacks.best.monitor", "callbacks.best.mode"}
 # When a run ends. That makes another experiment, but a run that goes on may get another end.
 ENDS = {"training.max_steps", "training.max_epochs", "trainer.max_time", "callbacks.early_stopping"}
 
+# What a key says that is left out, where that is not null or false: a config may be older than the key.
+UNSAID = {"data.shared_vocabulary": True}
+
 PACKAGE = Path(__file__).parent
 STAGES = (
     "data",
@@ -47,10 +51,6 @@ STAGES = (
     "evaluation",
     "callbacks",
 )  # of ours; figures go through them
-CORPORA = (  # those that a config found on disk may name: a stranger may have written it
-    *("aiayn.data.corpora.text.TextFiles", "aiayn.data.corpora.hub.HubText", "aiayn.data.corpora.multi30k.multi30k"),
-    "aiayn.data.corpora.numbers.Numbers",
-)
 
 
 def leaves(config: Mapping[str, Any], key: str = "") -> Iterator[tuple[str, Any]]:
@@ -65,14 +65,13 @@ def leaves(config: Mapping[str, Any], key: str = "") -> Iterator[tuple[str, Any]
 def identity(config: Mapping[str, Any], *, but: Collection[str] = ()) -> dict[str, Any]:
     """The leaves of a config that make it this experiment, but for some keys, with all below them.
 
-    What is off is left out: a config that is older than a switch says the same.
+    What is off, or as in `UNSAID`, is left out: a config that is older than a switch says the same.
     """
     evaluation = config.get("checkpoint") is not None  # a report has the key too, for sweeps of evaluations
     return {
         key: value
         for key, value in leaves(config)
-        if value is not None
-        and value is not False
+        if (value is not UNSAID[key] if key in UNSAID else value is not None and value is not False)
         and makes_experiment(key, evaluation=evaluation)
         and not _is_under(key, but)
     }
@@ -179,19 +178,11 @@ def module_of(target: str) -> tuple[str, Path] | None:
     return found
 
 
-def is_own_corpus(corpus: Any) -> bool:
-    """Whether a config found on disk describes one of `CORPORA`, and names nothing else that would be called."""
-    if not isinstance(corpus, Mapping) or corpus.get("_target_") not in CORPORA:
-        return False
-    described = json.dumps(corpus, default=str)
-    return described.count("_target_") == 1 and "${" not in described
-
-
 def _text_hash(corpus: Any, *, own: bool) -> str | None:
     """Of the fingerprint of the corpus that a config describes."""
-    if not isinstance(corpus, Mapping) or not (own or is_own_corpus(corpus)):
-        return None
     with suppress(ValueError, TypeError, AttributeError, OSError, HydraException):  # no such files here, for one
+        if not own:
+            check_corpus(corpus, trust=())
         return _hash(json.dumps(instantiate(corpus, _convert_="all").fingerprint(), sort_keys=True, default=str))
     return None
 

@@ -8,7 +8,7 @@ import torch
 
 from aiayn.analysis import alignment
 from aiayn.analysis.alignment import align, shares, words
-from aiayn.data.tokenizer import Tokenizer
+from aiayn.data.tokenizer import Tokenizer, Vocabularies
 from aiayn.inference.ensemble import Ensemble
 
 SOURCES = ["ab c", "", "c cab ab abc c", "b"]
@@ -25,7 +25,8 @@ def attending(monkeypatch):
     """Let models attend as a function of the model tells: for each target position the source position."""
 
     def attend(positions):
-        def found(model, source, target):
+        def found(model, batch):
+            source, target = batch.source, batch.target[:, :-1]
             cross = torch.full((2, len(source), 3, target.size(1), source.size(1)), 0.1)
             for query, key in enumerate(positions(model)[: target.size(1)]):
                 cross[1, :, :, query, key] = 0.4
@@ -68,33 +69,35 @@ def test_the_row_that_predicts_a_piece_aligns_it(build, tokenizer, attending):
     assert tokenizer.pieces(target) == ["\u2581c", "ab", "\u2581c"]
     model = build(vocab_size=tokenizer.vocab_size)
     attending(lambda model: [0, 2, 1, 0])
-    assert align(model, tokenizer, ["c cab"], [target]) == [[(0, 0), (1, 0), (1, 1)]]
+    assert align(model, Vocabularies.joint(tokenizer), ["c cab"], [target]) == [[(0, 0), (1, 0), (1, 1)]]
 
 
 def test_a_piece_that_attends_to_eos_is_linked_to_nothing(build, tokenizer, attending):
     attending(lambda model: [2, 0])
     [target] = tokenizer.encode(["c c"])
-    assert align(build(vocab_size=tokenizer.vocab_size), tokenizer, ["c c"], [target]) == [[(0, 1)]]
+    assert align(build(vocab_size=tokenizer.vocab_size), Vocabularies.joint(tokenizer), ["c c"], [target]) == [[(0, 1)]]
 
 
 def test_links_count_the_words_of_a_source_that_the_normaliser_takes_apart(build, tokenizer, attending):
     source = "c\u00b4ab c"  # two words, three once a space is put before the accent
     attending(lambda model: [len(tokenizer.encode([source])[0]) - 1])
     [target] = tokenizer.encode(["c"])
-    assert align(build(vocab_size=tokenizer.vocab_size), tokenizer, [source], [target]) == [[(1, 0)]]
+    assert align(build(vocab_size=tokenizer.vocab_size), Vocabularies.joint(tokenizer), [source], [target]) == [
+        [(1, 0)]
+    ]
 
 
 def test_sentences_together_align_as_each_alone(build, tokenizer, monkeypatch):
     model = build(vocab_size=tokenizer.vocab_size)
     targets = [ids.tolist() for ids in tokenizer.encode(TARGETS)]
-    together = align(model, tokenizer, SOURCES, targets)
+    together = align(model, Vocabularies.joint(tokenizer), SOURCES, targets)
     assert any(together)
     assert together[1] == together[2] == []
     for source, target, links in zip(SOURCES, targets, together, strict=True):
-        assert align(model, tokenizer, [source], [target]) == [links]
+        assert align(model, Vocabularies.joint(tokenizer), [source], [target]) == [links]
     monkeypatch.setattr(alignment, "TOKENS", 1)
-    assert align(model, tokenizer, SOURCES, targets) == together
-    assert align(model, tokenizer, [], []) == []
+    assert align(model, Vocabularies.joint(tokenizer), SOURCES, targets) == together
+    assert align(model, Vocabularies.joint(tokenizer), [], []) == []
 
 
 def test_shares_are_of_what_a_source_position_gets_in_each_layer():
@@ -114,12 +117,14 @@ def test_a_position_that_every_token_attends_to_is_no_one_s(build, tokenizer, mo
     cross = torch.tensor([[0.3, 0.1, 0.6], [0.1, 0.3, 0.6], [0.1, 0.1, 0.8]])[None, None, None]
     monkeypatch.setattr(alignment, "weights", lambda *_: SimpleNamespace(cross=cross))
     [target] = tokenizer.encode(["c c"])
-    assert align(build(vocab_size=tokenizer.vocab_size), tokenizer, ["c c"], [target]) == [[(0, 0), (1, 1)]]
+    assert align(build(vocab_size=tokenizer.vocab_size), Vocabularies.joint(tokenizer), ["c c"], [target]) == [
+        [(0, 0), (1, 1)]
+    ]
 
 
 def test_the_members_of_an_ensemble_are_averaged(build, tokenizer, attending):
     models = [build(vocab_size=tokenizer.vocab_size, seed=seed) for seed in (1, 2, 3)]
     attending(lambda model: [1] if model is models[0] else [0])
     [target] = tokenizer.encode(["c"])
-    assert align(models[0], tokenizer, ["c c"], [target]) == [[(1, 0)]]
-    assert align(Ensemble(models), tokenizer, ["c c"], [target]) == [[(0, 0)]]
+    assert align(models[0], Vocabularies.joint(tokenizer), ["c c"], [target]) == [[(1, 0)]]
+    assert align(Ensemble(models), Vocabularies.joint(tokenizer), ["c c"], [target]) == [[(0, 0)]]

@@ -6,23 +6,24 @@ import re
 import pytest
 import torch
 from browser import shown
+from conftest import pairs
 
 from aiayn.analysis.figures import COLORS, LEAST
 from aiayn.analysis.page import HERE, attention, labels, page
 from aiayn.analysis.weights import KINDS, weights
-from aiayn.data.tokenizer import BOS, EOS, Tokenizer
+from aiayn.data.tokenizer import BOS, EOS, Tokenizer, Vocabularies
 
 EVIL = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
 
 
 def test_the_data_are_the_weights_of_the_sentence(build):
-    tokenizer = Tokenizer.train(["ab c", "c cab ab"] * 5, vocab_size=11)
-    model = build(vocab_size=tokenizer.vocab_size)
-    source, target = (ids.tolist() for ids in tokenizer.encode(["c cab", "cab c"]))
-    data = attention(model, tokenizer, source, target)
+    vocabularies = Vocabularies.joint(Tokenizer.train(["ab c", "c cab ab"] * 5, vocab_size=11))
+    model = build(**vocabularies.sizes)
+    source, target = (ids.tolist() for ids in vocabularies.source.encode(["c cab", "cab c"]))
+    data = attention(model, vocabularies, source, target)
     assert data["source"] == ["c", "c", "\u00b7ab", "</s>"]
     assert data["target"] == ["<s>", "c", "\u00b7ab", "c"]
-    found = weights(model, torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]]))
+    found = weights(model, pairs(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]])))
     for kind in ("encoder", "decoder", "cross"):
         torch.testing.assert_close(torch.tensor(data[kind]), getattr(found, kind)[:, 0], atol=5e-4, rtol=0)
     assert len(max(re.findall(r"\d+\.\d+", json.dumps(data)), key=len)) <= len("0.123")

@@ -20,7 +20,7 @@ class Plain:
     global_rank, world_size, is_global_zero, loggers, model = 0, 1, True, (), None
 
     def __init__(self) -> None:
-        corpus = SimpleNamespace(text=lambda split: (["a", "b"], REFERENCES), tokenizer=None)
+        corpus = SimpleNamespace(text=lambda split: (["a", "b"], REFERENCES), vocabularies=None)
         self.datamodule = SimpleNamespace(corpus=corpus)
         self.precision_plugin = SimpleNamespace(forward_context=lambda: pytest.MonkeyPatch.context())
         self.logged: dict[str, float] = {}

@@ -9,19 +9,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from aiayn.checkpoints import averaging, checkpoint
 from aiayn.checkpoints.checkpoint import Checkpoint
-from aiayn.data.tokenizer import Tokenizer
+from aiayn.data.tokenizer import Tokenizer, Vocabularies
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return Tokenizer.train(["one two three", "eins zwei drei"], vocab_size=23)
+def vocabularies() -> Vocabularies:
+    return Vocabularies.joint(Tokenizer.train(["one two three", "eins zwei drei"], vocab_size=23))
 
 
-def test_a_checkpoint_gives_back_model_tokenizer_and_config(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    saved = content(tokenizer, seed=1, step=17)
+def test_a_checkpoint_gives_back_model_tokenizer_and_config(vocabularies: Vocabularies, tmp_path: Path) -> None:
+    saved = content(vocabularies, seed=1, step=17)
     checkpoint.write(tmp_path / "a.ckpt", saved)
     loaded = checkpoint.read(tmp_path / "a.ckpt")
-    assert (loaded.step, loaded.config["model"], loaded.tokenizer.hash) == (17, MODEL, tokenizer.hash)
+    assert (loaded.step, loaded.config["model"], loaded.vocabularies.hash) == (17, MODEL, vocabularies.hash)
     model = loaded.model()
     assert not model.training
     assert torch.equal(model.embedding.weight, saved["state_dict"]["model.embedding.weight"])
@@ -29,7 +29,9 @@ def test_a_checkpoint_gives_back_model_tokenizer_and_config(tokenizer: Tokenizer
 
 
 @pytest.mark.parametrize("position", ["SinusoidalPosition", "LearnedPosition"])
-def test_comparing_the_sizes_of_weights_computes_none(tokenizer: Tokenizer, tmp_path: Path, position: str) -> None:
+def test_comparing_the_sizes_of_weights_computes_none(
+    vocabularies: Vocabularies, tmp_path: Path, position: str
+) -> None:
     """Without memory to draw into, torch's `normal_` and `arange` load its compiler: two seconds of every command."""
     called = []
 
@@ -46,17 +48,17 @@ def test_comparing_the_sizes_of_weights_computes_none(tokenizer: Tokenizer, tmp_
     }
     model = {**MODEL, "position": {**MODEL["position"], **part}}
     torch.manual_seed(1)
-    built = checkpoint.build_model(model, vocab_size=tokenizer.vocab_size)
-    loaded = Checkpoint(built.state_dict(), {"model": model}, tokenizer, 1)
+    built = checkpoint.build(model, **vocabularies.sizes)
+    loaded = Checkpoint(built.state_dict(), {"model": model}, vocabularies, 1)
     with Calls():
         loaded.model()
     assert ("normal_", "cpu") in called
     assert not {("normal_", "meta"), ("sin", "meta")} & set(called)
 
 
-def test_the_average_is_the_mean_in_float64(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_the_average_is_the_mean_in_float64(vocabularies: Vocabularies, tmp_path: Path) -> None:
     paths = [tmp_path / f"{step}.ckpt" for step in (3, 5, 7)]
-    saved = [content(tokenizer, seed=index, step=int(path.stem)) for index, path in enumerate(paths)]
+    saved = [content(vocabularies, seed=index, step=int(path.stem)) for index, path in enumerate(paths)]
     for path, values in zip(paths, saved, strict=True):
         checkpoint.write(path, values)
     averaged = averaging.average(paths)
@@ -66,11 +68,11 @@ def test_the_average_is_the_mean_in_float64(tokenizer: Tokenizer, tmp_path: Path
         torch.testing.assert_close(value, mean.float(), rtol=1e-7, atol=0)
 
 
-def test_the_average_is_of_the_weights_as_they_were_trained(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_the_average_is_of_the_weights_as_they_were_trained(vocabularies: Vocabularies, tmp_path: Path) -> None:
     # With callbacks=ema, `state_dict` is an average already.
-    trained = [content(tokenizer, seed=seed, step=seed)["state_dict"] for seed in (2, 3)]
+    trained = [content(vocabularies, seed=seed, step=seed)["state_dict"] for seed in (2, 3)]
     for number, weights in enumerate(trained):
-        saved = content(tokenizer, seed=5, step=7)
+        saved = content(vocabularies, seed=5, step=7)
         checkpoint.write(tmp_path / f"{number}.ckpt", {**saved, "current_model_state": weights})
     averaged = averaging.average([tmp_path / "0.ckpt", tmp_path / "1.ckpt"])["state_dict"]
     for name, value in averaged.items():
@@ -81,12 +83,12 @@ def test_the_average_is_of_the_weights_as_they_were_trained(tokenizer: Tokenizer
     ("change", "message"),
     [
         ({"extra": "${oc.create:{_target_:os.mkdir,path:made}}"}, "interpolation"),
-        ({"layers": None}, r"model\.layers must be of the type int, got None"),
-        ({"layers": 10**7}, r"model\.layers must be at least 1 and below 1001, got 10000000"),
-        ({"layers": 1000}, r"do not fit its config: model\.layers=1000"),
+        ({"encoder_layers": None}, r"model\.encoder_layers must be of the type int, got None"),
+        ({"decoder_layers": 10**7}, r"model\.decoder_layers must be at least 1 and below 1001, got 10000000"),
+        ({"encoder_layers": 1000}, r"do not fit its config: model\.encoder_layers=1000"),
         ({"attention": None}, r"model\.attention must be of the type dict.*, got None"),
         ({"norm": {"_target_": "aiayn.model.norm.post.PostNorm"}}, "describes no model of ours"),
-        ({"norm": {"_target_": "aiayn.model.encoder.Encoder", "layers": 10**7}}, "only modules of aiayn.model"),
+        ({"norm": {"_target_": "aiayn.model.stack.Stack", "layers": 10**7}}, "only what is ours there"),
         ({"d_model": 10**5}, "weights do not fit its config"),
         ({"d_model": 10**18}, r"model\.d_model must be at least 1 and below 131072, got 10"),
         ({"position": {**MODEL["position"], "max_length": 10**9}}, r"max_length must be .* below 131072, got 10"),
@@ -94,10 +96,10 @@ def test_the_average_is_of_the_weights_as_they_were_trained(tokenizer: Tokenizer
     ],
 )
 def test_a_config_that_describes_no_model_is_refused(
-    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict, message: str
+    vocabularies: Vocabularies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    saved = content(tokenizer, seed=1, step=1)
+    saved = content(vocabularies, seed=1, step=1)
     saved["config"] = {"model": {**MODEL, **change}}
     checkpoint.write(tmp_path / "a.ckpt", saved)
     with pytest.raises(ValueError, match=message):
@@ -105,9 +107,9 @@ def test_a_config_that_describes_no_model_is_refused(
     assert not (tmp_path / "made").exists()
 
 
-def test_averaging_refuses_what_is_not_one_run(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    other = Tokenizer.train(["quite another text"], vocab_size=19)
-    checkpoint.write(tmp_path / "a.ckpt", content(tokenizer, seed=1, step=1))
+def test_averaging_refuses_what_is_not_one_run(vocabularies: Vocabularies, tmp_path: Path) -> None:
+    other = Vocabularies.joint(Tokenizer.train(["quite another text"], vocab_size=19))
+    checkpoint.write(tmp_path / "a.ckpt", content(vocabularies, seed=1, step=1))
     checkpoint.write(tmp_path / "b.ckpt", content(other, seed=1, step=1))
     with pytest.raises(ValueError, match="differ in tokenizer or model"):
         averaging.average([tmp_path / "a.ckpt", tmp_path / "b.ckpt"])
@@ -127,11 +129,13 @@ def test_averaging_refuses_what_is_not_one_run(tokenizer: Tokenizer, tmp_path: P
         "aiayn.model.nowhere.X",
     ],
 )
-def test_a_file_cannot_name_what_is_no_module_of_the_model(tokenizer: Tokenizer, tmp_path: Path, target: str) -> None:
-    saved = content(tokenizer, seed=1, step=1)
+def test_a_file_cannot_name_what_is_no_module_of_the_model(
+    vocabularies: Vocabularies, tmp_path: Path, target: str
+) -> None:
+    saved = content(vocabularies, seed=1, step=1)
     saved["config"] = {"model": {**MODEL, "position": {"_target_": target}}}
     checkpoint.write(tmp_path / "a.ckpt", saved)
-    with pytest.raises(ValueError, match=f"names {target}; only modules of aiayn.model"):
+    with pytest.raises(ValueError, match=f"names {target}; from a file only what is ours"):
         checkpoint.read(tmp_path / "a.ckpt").model()
 
 
@@ -142,15 +146,15 @@ def test_a_file_with_objects_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_failed_write_leaves_the_older_file(
-    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    vocabularies: Vocabularies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpoint.write(tmp_path / "a.ckpt", content(tokenizer, seed=1, step=1))
+    checkpoint.write(tmp_path / "a.ckpt", content(vocabularies, seed=1, step=1))
 
     def fail(content: object, file: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(torch, "save", fail)
     with pytest.raises(OSError, match=r"a\.ckpt.*No space left"):
-        checkpoint.write(tmp_path / "a.ckpt", content(tokenizer, seed=2, step=2))
+        checkpoint.write(tmp_path / "a.ckpt", content(vocabularies, seed=2, step=2))
     assert checkpoint.read(tmp_path / "a.ckpt").step == 1
     assert [path.name for path in tmp_path.iterdir()] == ["a.ckpt"]

@@ -122,8 +122,8 @@ def test_what_is_translated_in_pieces_is_refused(tmp_path):
 def test_an_attention_that_shows_nothing_is_refused(task, tmp_path, monkeypatch, missing):
     build = Checkpoint.model
 
-    def opaque(self, accelerator):
-        model = build(self, accelerator)
+    def opaque(self, accelerator, **trusting):
+        model = build(self, accelerator, **trusting)
         if missing:
             delattr(model.decoder.layers[1].cross_attention, missing)
         else:

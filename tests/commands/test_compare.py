@@ -251,7 +251,9 @@ def test_the_same_twice_is_refused(said, write, tmp_path: Path) -> None:
 
 def test_a_stranger_names_no_code(said, write) -> None:
     a = write("a", {"averaged.test": ONE}, data={"corpus": {"_target_": "os.system", "command": "touch x"}})
-    assert "the config names os.system as its data" in refused(said, f"a={a}", f"b={a}", "b_checkpoint=last")
+    assert "the stored data names os.system; from a file only what is ours there is accepted." in refused(
+        said, f"a={a}", f"b={a}", "b_checkpoint=last"
+    )
 
 
 @pytest.mark.parametrize("key", ["examples", "training_sentences"])

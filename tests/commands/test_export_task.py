@@ -113,7 +113,7 @@ def test_a_folder_without_a_manifest_is_no_checkpoint(translating: Translating, 
 def test_a_full_temporary_folder_is_named_with_what_to_do(
     translating: Translating, saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*arguments: object) -> None:
+    def full(*arguments: object, **named: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(export, "write_ctranslate2", full)

@@ -3,6 +3,7 @@
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from conftest import SMALL, Told, write_checkpoint
 from aiayn.checkpoints import checkpoint
 from aiayn.commands.heads import cells, heads, notes
 from aiayn.inference.export import write_safetensors
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 
 
 @pytest.fixture
@@ -115,8 +116,8 @@ def test_an_attention_without_heads_to_see_is_refused(
 ) -> None:
     build = checkpoint.Checkpoint.model
 
-    def opaque(self: checkpoint.Checkpoint, accelerator: str) -> Transformer:
-        model = build(self, accelerator)
+    def opaque(self: checkpoint.Checkpoint, accelerator: str, **trusting: Any) -> Model:
+        model = build(self, accelerator, **trusting)
         delattr(model.encoder.layers[0].self_attention, missing)
         return model
 

@@ -25,7 +25,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("given")
     (folder / "checkpoints").mkdir()
     file = write_checkpoint(folder / "checkpoints" / "averaged.ckpt", *SMALL, words=WORDS, step=17)
-    (folder / "tokenizer.model").write_bytes(checkpoint.read(file).tokenizer.model)
+    (folder / "tokenizer.model").write_bytes(checkpoint.read(file).vocabularies.source.model)
     return folder
 
 
@@ -45,18 +45,18 @@ def test_a_text_is_encoded_with_the_tokenizer_of_a_run_a_checkpoint_or_a_file(
 ) -> None:
     caplog.set_level(logging.INFO)
     file = given / "checkpoints" / "averaged.ckpt"
-    own = checkpoint.read(file).tokenizer
+    own = checkpoint.read(file).vocabularies
     found = [
         prepare_corpus(told(*SIZES, *text, f"data.tokenizer={path}", vocabulary))
         for path in (given, file, given / "tokenizer.model")
-        for vocabulary in ("data.vocab_size=300", f"data.vocab_size={own.vocab_size}")
+        for vocabulary in ("data.vocab_size=300", f"data.vocab_size={own.source.vocab_size}")
     ]
-    assert {corpus.tokenizer.hash for corpus in found} == {own.hash}
+    assert {corpus.vocabularies.hash for corpus in found} == {own.hash}
     assert len({corpus.path for corpus in found}) == 1  # by its content
-    assert own.decode([found[0].pairs("train").source[0]]) == ["one two"]
+    assert own.source.decode([found[0].pairs("train").source[0]]) == ["one two"]
     said = [record.getMessage() for record in caplog.records if "data.vocab_size=" in record.getMessage()]
     assert len(said) == 3
-    assert f"data.vocab_size=300 is not used: data.tokenizer={given} has {own.vocab_size} pieces" in said[0]
+    assert f"data.vocab_size=300 is not used: data.tokenizer={given} has {own.source.vocab_size} pieces" in said[0]
     assert prepare_corpus(told(*SIZES, *text)).path != found[0].path
 
 
@@ -89,7 +89,7 @@ def test_a_tokenizer_that_cannot_be_taken_is_a_line(given: Path, text: list[str]
 
 
 def test_a_plan_counts_the_vocabulary_of_the_given_tokenizer(given: Path, told: Told) -> None:
-    size = checkpoint.read(given / "checkpoints" / "averaged.ckpt").tokenizer.vocab_size
+    size = checkpoint.read(given / "checkpoints" / "averaged.ckpt").vocabularies.source.vocab_size
     cfg = told(*SMALL, "task=plan", f"data.tokenizer={given}", "plan.devices=1")
     same = told(*SMALL, "task=plan", f"data.vocab_size={size}")
     assumptions = read_assumptions(dict(cfg.plan))
@@ -112,6 +112,6 @@ def test_a_run_is_fine_tuned_on_other_text(
     result = json.loads((tmp_path / "tuned" / "result.json").read_text())
     assert (result["status"], result["steps"], result["initialized"]["step"]) == ("done", 2, 17)
     first, tuned = (checkpoint.read(checkpoint.located(path)) for path in (given, tmp_path / "tuned"))
-    assert tuned.tokenizer.hash == first.tokenizer.hash
+    assert tuned.vocabularies.hash == first.vocabularies.hash
     for name, value in tuned.weights.items():  # of steps as small as the first of so long a warm-up
         torch.testing.assert_close(value, first.weights[name], atol=1e-3, rtol=0)

@@ -21,7 +21,7 @@ def test_given_translations_get_scores_as_the_search_gives_them(told: Told, tmp_
     rescore(told(*given))
     scores = [json.loads(line) for line in (tmp_path / "scores").read_text().splitlines()]
     loaded = checkpoint.read(saved)
-    sums, tokens = log_likelihoods(loaded.model(), loaded.tokenizer, sources, targets, tokens_per_batch=100)
+    sums, tokens = log_likelihoods(loaded.model(), loaded.vocabularies, sources, targets, tokens_per_batch=100)
     assert [score["log_probability"] for score in scores] == pytest.approx(sums, rel=1e-5)
     assert [score["tokens"] for score in scores] == tokens.tolist()
     assert [score["score"] for score in scores] == pytest.approx(sums / ((5 + tokens) / 6) ** 0.6, rel=1e-5)

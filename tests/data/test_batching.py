@@ -25,7 +25,7 @@ from aiayn.data.batching import (
     steps_in_epoch,
 )
 from aiayn.data.ragged import EncodedPairs, Ragged, encode_pairs
-from aiayn.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from aiayn.data.tokenizer import BOS, EOS, PAD, Tokenizer, Vocabularies
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 
@@ -335,7 +335,9 @@ def test_multi30k_is_at_least_95_percent_real_tokens(tokens_per_batch: int, accu
         with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
             sides.append(file.read().split("\n")[:-1])
     tokenizer = Tokenizer.train(chain(*sides), vocab_size=8000, character_coverage=1.0)
-    sampler = sampler_of(encode_pairs(tokenizer, *sides), tokens_per_batch, accumulation=accumulation)
+    sampler = sampler_of(
+        encode_pairs(Vocabularies.joint(tokenizer), *sides), tokens_per_batch, accumulation=accumulation
+    )
     assert sampler.padding_efficiency() >= 0.95
 
 

@@ -71,7 +71,9 @@ def prepared(
 
 def decoded(corpus: Corpus, split: str) -> Pairs:
     pairs = corpus.pairs(split)
-    return list(zip(*(corpus.tokenizer.decode(list(side)) for side in (pairs.source, pairs.target)), strict=True))
+    return list(
+        zip(*(corpus.vocabularies.target.decode(list(side)) for side in (pairs.source, pairs.target)), strict=True)
+    )
 
 
 def test_each_rule_removes_and_counts_what_it_should(tmp_path: Path) -> None:
@@ -127,9 +129,9 @@ def test_a_vocabulary_that_is_too_large_is_lowered_with_a_word(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     found = prepared(Lines(), tmp_path, vocab_size=997)
-    largest = found.tokenizer.vocab_size
+    largest = found.vocabularies.source.vocab_size
     assert f"data.vocab_size=997 is more than the text allows: it is {largest}" in caplog.text
-    assert found.tokenizer.hash == prepared(Lines(), tmp_path, vocab_size=largest).tokenizer.hash
+    assert found.vocabularies.hash == prepared(Lines(), tmp_path, vocab_size=largest).vocabularies.hash
     assert prepared(Lines(), tmp_path, vocab_size=997).path == found.path  # by what was asked for
 
 
@@ -144,7 +146,7 @@ def test_dev_and_test_are_kept_line_for_line(tmp_path: Path) -> None:
 
 def test_the_tokenizer_learns_nothing_from_dev_and_test(tmp_path: Path) -> None:
     found = prepared(Lines([*TRAIN, ("\u4e2d", "\u4e2d")], test=[("\u4e2d", "\u4e2d")]), tmp_path)
-    assert found.tokenizer.encode(["\u4e2d"])[0][-1] == UNK
+    assert found.vocabularies.source.encode(["\u4e2d"])[0][-1] == UNK
 
 
 def test_the_tokenizer_learns_from_no_more_than_the_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +185,7 @@ def test_a_second_run_finds_the_corpus_without_reading_the_text(tmp_path: Path) 
     second = prepared(text, tmp_path, workers=2)
     assert second.path == first.path
     assert text.reads == 3
-    assert second.tokenizer.hash == first.tokenizer.hash
+    assert second.vocabularies.hash == first.vocabularies.hash
 
 
 def test_other_text_or_settings_make_another_corpus(tmp_path: Path) -> None:
@@ -379,5 +381,5 @@ def test_multi30k_loses_seven_pairs_and_keeps_dev_and_test_whole(tmp_path: Path)
     assert found.statistics["splits"] == {"train": 28993, "dev": 1014, "test": 1000}
     sources, targets = found.text("test")
     assert list(zip(sources, targets, strict=True)) == list(text.pairs("test"))
-    again = found.tokenizer.decode([found.pairs("test").target[row] for row in range(50)])
+    again = found.vocabularies.source.decode([found.pairs("test").target[row] for row in range(50)])
     assert np.mean([a == b.strip() for a, b in zip(again, targets, strict=False)]) > 0.9

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from aiayn.data.ragged import EncodedPairs, Ragged, RaggedWriter, encode_pairs
-from aiayn.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from aiayn.data.tokenizer import BOS, EOS, PAD, Tokenizer, Vocabularies
 
 SEQUENCES = [np.array(ids, np.int32) for ids in ([7, 11, 13], [], [17], [19, 23, 29, 31, 37], [41, 43])]
 
@@ -92,9 +92,9 @@ def test_a_store_left_with_an_error_cannot_be_opened(tmp_path: Path) -> None:
 
 def test_pairs_are_encoded_row_for_row_in_memory() -> None:
     tokenizer = Tokenizer.train(["a b c", "d e f"], vocab_size=11)
-    pairs = encode_pairs(tokenizer, ["a b", "", "c"], ["d", "e f", ""])
+    pairs = encode_pairs(Vocabularies.joint(tokenizer), ["a b", "", "c"], ["d", "e f", ""])
     assert len(pairs) == 3
     assert tokenizer.decode(list(pairs.source)) == ["a b", "", "c"]
     assert tokenizer.decode(list(pairs.target)) == ["d", "e f", ""]
     with pytest.raises(ValueError, match="must be as many, got 2 and 1"):
-        encode_pairs(tokenizer, ["a", "b"], ["c"])
+        encode_pairs(Vocabularies.joint(tokenizer), ["a", "b"], ["c"])

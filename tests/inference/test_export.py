@@ -12,7 +12,7 @@ import torch
 import aiayn
 from aiayn.checkpoints import checkpoint
 from aiayn.checkpoints.checkpoint import Checkpoint
-from aiayn.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+from aiayn.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, Vocabularies
 from aiayn.inference import beam_search, ctranslate2_decoder
 from aiayn.inference.beam_search import Hypothesis
 from aiayn.inference.export import FORBIDDEN, write_ctranslate2, write_safetensors
@@ -22,8 +22,8 @@ INFERENCE = {"beam": 3, "alpha": 0.6, "max_extra_length": 7, "tokens_per_batch":
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return Tokenizer.train(["one two three four five", "eins zwei drei vier"], vocab_size=31)
+def vocabularies() -> Vocabularies:
+    return Vocabularies.joint(Tokenizer.train(["one two three four five", "eins zwei drei vier"], vocab_size=31))
 
 
 def part(name: str, **sizes: Any) -> dict[str, Any]:
@@ -31,29 +31,41 @@ def part(name: str, **sizes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def model_of(tokenizer: Tokenizer) -> Callable[..., Checkpoint]:
+def model_of(vocabularies: Vocabularies) -> Callable[..., Checkpoint]:
     """A checkpoint with random weights, far from uniform, of distinct sizes."""
 
     def model_of(
-        *, seed: int = 1, d_k: int = 11, d_v: int = 11, position: str = "Sinusoidal", **extra: Any
+        *,
+        seed: int = 1,
+        d_k: int = 11,
+        d_v: int = 11,
+        position: str = "Sinusoidal",
+        encoder_layers: int = 2,
+        kv_heads: int = 2,
+        **extra: Any,
     ) -> Checkpoint:
         torch.manual_seed(seed)
         width = {"d_model": 22}
         config = {
             **width,
-            "layers": 2,
+            "_target_": "aiayn.model.transformer.TranslationTransformer",
+            "encoder_layers": encoder_layers,
+            "decoder_layers": 2,
+            "end": None,
             "dropout": 0.1,
-            "attention": part("attention.multi_head.MultiHeadAttention", **width, heads=2, d_k=d_k, d_v=d_v),
+            "attention": part(
+                "attention.multi_head.MultiHeadAttention", **width, heads=2, kv_heads=kv_heads, d_k=d_k, d_v=d_v
+            ),
             "feed_forward": part("feed_forward.relu.FeedForward", **width, d_ff=31),
             "norm": part("norm.post.PostNorm", **width, dropout=0.1),
             "position": part(f"position.{position.lower()}.{position}Position", **width, **extra),
         }
-        model = checkpoint.build_model(config, vocab_size=tokenizer.vocab_size)
+        model = checkpoint.build(config, **vocabularies.sizes)
         torch.nn.init.normal_(model.embedding.weight, std=0.5)
         for parameter in model.parameters():
             if parameter.dim() == 1:  # biases and gains, which begin at 0 or 1
                 torch.nn.init.normal_(parameter, mean=0.5)
-        return Checkpoint(model.state_dict(), {"model": config, "inference": INFERENCE}, tokenizer, 17)
+        return Checkpoint(model.state_dict(), {"model": config, "inference": INFERENCE}, vocabularies, 17)
 
     return model_of
 
@@ -90,6 +102,8 @@ KINDS = [
     {"d_k": 3},
     {"d_v": 5, "position": "Learned"},
     {"d_k": 13, "d_v": 17},
+    {"kv_heads": 1, "d_v": 5},
+    {"encoder_layers": 3},
 ]
 
 
@@ -102,7 +116,7 @@ def test_greedy_search_gives_our_tokens(
     lengths = set()
     for seed in range(2):
         loaded = model_of(seed=seed, **kind)
-        read = sources(23, loaded.tokenizer.vocab_size)
+        read = sources(23, loaded.vocabularies.source.vocab_size)
         found = ctranslate2_decoder.decode(exported(loaded, tmp_path / str(seed)), read, **settings)
         plain = beam_search.decode(loaded.model(), read, **settings)
         assert [hypotheses[0].tokens for hypotheses in found] == [hypotheses[0].tokens for hypotheses in plain]
@@ -116,7 +130,7 @@ def test_greedy_search_gives_our_tokens(
 def test_a_wide_beam_finds_our_best(model_of: Callable[..., Checkpoint], tmp_path: Path) -> None:
     loaded = model_of(seed=2)
     settings = {"beam": 13, "alpha": 0.6, "max_extra_length": 7, "n_best": 3}
-    read = sources(23, loaded.tokenizer.vocab_size)
+    read = sources(23, loaded.vocabularies.source.vocab_size)
     found = ctranslate2_decoder.decode(exported(loaded, tmp_path / "a"), read, **settings)
     same = 0
     for mine, theirs in zip(ours(loaded, read, **settings), found, strict=True):
@@ -131,7 +145,7 @@ def test_a_wide_beam_finds_our_best(model_of: Callable[..., Checkpoint], tmp_pat
 
 def test_no_hypothesis_is_longer_than_its_limit(model_of: Callable[..., Checkpoint], tmp_path: Path) -> None:
     loaded = model_of(seed=1)
-    read = sources(23, loaded.tokenizer.vocab_size)
+    read = sources(23, loaded.vocabularies.source.vocab_size)
     found = ctranslate2_decoder.decode(
         exported(loaded, tmp_path / "a"), read, beam=3, max_extra_length=1, tokens_per_batch=997, n_best=3
     )
@@ -164,7 +178,7 @@ def test_quantized_weights_are_smaller_and_translate(
 ) -> None:
     loaded = model_of(d_k=3)
     kept = {name: value.clone() for name, value in loaded.weights.items()}
-    read = sources(23, loaded.tokenizer.vocab_size)
+    read = sources(23, loaded.vocabularies.source.vocab_size)
     exported(loaded, tmp_path / "float32")
     found = ctranslate2_decoder.decode(exported(loaded, tmp_path / "a", quantization=quantization), read, beam=1)
     plain = beam_search.decode(loaded.model(), read, beam=1)
@@ -181,7 +195,9 @@ def test_the_folder_alone_translates(model_of: Callable[..., Checkpoint], tmp_pa
     assert (translator.alpha, translator.max_source_length) == (0.6, 16)  # the run's, the model's
     found = translator.n_best(["one two", "", "zwei drei vier"], 1)
     assert [row[0].text for row in found][1] == ""
-    plain = beam_search.decode(loaded.model(), loaded.tokenizer.encode(["one two"]), beam=1, max_extra_length=7)
+    plain = beam_search.decode(
+        loaded.model(), loaded.vocabularies.source.encode(["one two"]), beam=1, max_extra_length=7
+    )
     assert found[0][0].tokens == plain[0][0].tokens
     with pytest.raises(ValueError, match=r"n_best must be from 1 to inference\.beam, got n_best=2, inference\.beam=1"):
         translator.n_best(["one"], 2)
@@ -229,7 +245,7 @@ def test_safetensors_give_back_every_bit(model_of: Callable[..., Checkpoint], tm
     loaded.weights["embedding.weight"][3, 5] = -0.0
     write_safetensors(loaded, tmp_path)
     found = checkpoint.read(tmp_path)
-    assert (found.step, found.tokenizer.hash) == (17, loaded.tokenizer.hash)
+    assert (found.step, found.vocabularies.hash) == (17, loaded.vocabularies.hash)
     assert found.config["model"] == loaded.config["model"]
     assert loaded.config["inference"].items() <= found.config["inference"].items()  # what is missing gets its default
     assert set(found.weights) == set(loaded.weights)

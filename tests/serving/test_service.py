@@ -12,10 +12,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from aiayn.commands.serve import attention_of
-from aiayn.data.tokenizer import Tokenizer
+from aiayn.data.tokenizer import Tokenizer, Vocabularies
 from aiayn.inference.translation import Translator, translator
+from aiayn.model.model import Model
 from aiayn.model.position.learned import LearnedPosition
-from aiayn.model.transformer import Transformer
 from aiayn.serving import service as service_module
 from aiayn.serving.service import Limits, Service
 
@@ -32,23 +32,23 @@ BEAM = 3
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return Tokenizer.train(SENTENCES, vocab_size=43)
+def vocabularies() -> Vocabularies:
+    return Vocabularies.joint(Tokenizer.train(SENTENCES, vocab_size=43))
 
 
 @pytest.fixture
-def model(build: Callable[..., Transformer], tokenizer: Tokenizer) -> Transformer:
-    return build(vocab_size=tokenizer.vocab_size)
+def model(build: Callable[..., Model], vocabularies: Vocabularies) -> Model:
+    return build(**vocabularies.sizes)
 
 
 @pytest.fixture
-def own(model: Transformer, tokenizer: Tokenizer) -> Translator:
-    return translator(model, tokenizer, beam=BEAM, alpha=0.6, max_extra_length=5, tokens_per_batch=101)
+def own(model: Model, vocabularies: Vocabularies) -> Translator:
+    return translator(model, vocabularies, beam=BEAM, alpha=0.6, max_extra_length=5, tokens_per_batch=101)
 
 
 @pytest.fixture
-def service(own: Translator, model: Transformer) -> Service:
-    shows = attention_of(model, own.tokenizer)
+def service(own: Translator, model: Model) -> Service:
+    shows = attention_of(model, own.vocabularies)
     return Service(own, beam=BEAM, limits=Limits(**LIMITS), about={"model": "random", "step": 7}, attend=shows)
 
 
@@ -73,7 +73,7 @@ def test_an_n_best_list_has_scores_and_begins_with_the_best(client: TestClient, 
 
 
 def test_attention_has_a_row_for_each_token_and_rows_sum_to_one(
-    client: TestClient, own: Translator, model: Transformer
+    client: TestClient, own: Translator, model: Model
 ) -> None:
     question: dict[str, Any] = {"sentences": [SENTENCES[0], ""], "attention": True}
     translations = client.post("/translate", json=question).json()["translations"]
@@ -82,7 +82,7 @@ def test_attention_has_a_row_for_each_token_and_rows_sum_to_one(
         source, target = attention["source"], attention["target"]
         assert (source[-1], target[0]) == ("</s>", "<s>")
         expected = own.n_best([sentence], 1)[0][0].tokens
-        assert [len(source), len(target)] == [len(own.tokenizer.encode([sentence])[0]) + 1, len(expected) + 1]
+        assert [len(source), len(target)] == [len(own.vocabularies.source.encode([sentence])[0]) + 1, len(expected) + 1]
         for kind, query, key in (("encoder", source, source), ("decoder", target, target), ("cross", target, source)):
             layers = attention[kind]
             assert len(layers) == len(model.encoder.layers)
@@ -218,12 +218,12 @@ def test_a_local_service_answers_to_local_names_only(own: Translator, host: str,
 
 
 def test_attention_is_left_out_where_the_model_never_read_the_sentence_as_a_whole(
-    build: Callable[..., Transformer], tokenizer: Tokenizer
+    build: Callable[..., Model], vocabularies: Vocabularies
 ) -> None:
-    model = build(vocab_size=tokenizer.vocab_size, position=partial(LearnedPosition, max_length=7))
-    own = translator(model, tokenizer, beam=BEAM, alpha=0.6, max_extra_length=5, tokens_per_batch=101)
+    model = build(**vocabularies.sizes, position=partial(LearnedPosition, max_length=7))
+    own = translator(model, vocabularies, beam=BEAM, alpha=0.6, max_extra_length=5, tokens_per_batch=101)
     limits = Limits(**{**LIMITS, "max_attention_tokens": 101})
-    service = Service(own, beam=BEAM, limits=limits, about={}, attend=attention_of(model, tokenizer))
+    service = Service(own, beam=BEAM, limits=limits, about={}, attend=attention_of(model, vocabularies))
     question = {"sentences": ["dog", " ".join(["dog"] * 7), ""], "attention": True}
     with TestClient(service.app()) as client:
         short, long, empty = client.post("/translate", json=question).json()["translations"]

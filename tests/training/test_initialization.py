@@ -10,8 +10,8 @@ import torch
 from conftest import SMALL, write_checkpoint
 
 from aiayn.checkpoints import checkpoint
-from aiayn.data.tokenizer import Tokenizer
-from aiayn.model.transformer import Transformer
+from aiayn.data.tokenizer import Vocabularies
+from aiayn.model.model import Model
 from aiayn.training.initialization import initialize
 
 LEARNED = ("model/position=learned", "model.position.max_length=31")
@@ -23,16 +23,16 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("first") / "a.ckpt", *SMALL, *LEARNED, seed=5, step=17)
 
 
-def model_of(path: Path) -> tuple[Transformer, Tokenizer]:
-    """A new model of a checkpoint's config, and its tokenizer."""
+def model_of(path: Path) -> tuple[Model, Vocabularies]:
+    """A new model of a checkpoint's config, and its vocabularies."""
     loaded = checkpoint.read(path)
     torch.manual_seed(7)
-    return checkpoint.build_model(loaded.config["model"], vocab_size=loaded.tokenizer.vocab_size), loaded.tokenizer
+    return checkpoint.build(loaded.config["model"], **loaded.vocabularies.sizes), loaded.vocabularies
 
 
 def test_a_model_gets_the_weights_and_the_result_says_of_what(file: Path) -> None:
-    model, tokenizer = model_of(file)
-    told = initialize(model, tokenizer, file)
+    model, vocabularies = model_of(file)
+    told = initialize(model, vocabularies, file)
     weights = checkpoint.read(file).weights
     assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
     assert told == {"file": str(file), "step": 17, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
@@ -47,12 +47,14 @@ def test_a_model_gets_the_weights_and_the_result_says_of_what(file: Path) -> Non
     ],
 )
 def test_what_does_not_fit_is_said_with_both_shapes(file: Path, tmp_path: Path, override: str, words: str) -> None:
-    model, tokenizer = model_of(write(tmp_path / "b.ckpt", *SMALL, *LEARNED, override))
+    model, vocabularies = model_of(write(tmp_path / "b.ckpt", *SMALL, *LEARNED, override))
     with pytest.raises(ValueError, match=re.escape(words)):
-        initialize(model, tokenizer, file)
+        initialize(model, vocabularies, file)
 
 
 def test_another_vocabulary_is_refused_with_the_remedy(file: Path, tmp_path: Path) -> None:
-    model, tokenizer = model_of(write_checkpoint(tmp_path / "b.ckpt", *SMALL, *LEARNED, words=("one", "two", "drei")))
+    model, vocabularies = model_of(
+        write_checkpoint(tmp_path / "b.ckpt", *SMALL, *LEARNED, words=("one", "two", "drei"))
+    )
     with pytest.raises(ValueError, match=f"has another vocabulary, .*; give data.tokenizer={file} too"):
-        initialize(model, tokenizer, file)
+        initialize(model, vocabularies, file)

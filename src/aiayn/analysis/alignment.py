@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from aiayn.analysis.weights import weights
-from aiayn.data.tokenizer import SPACE, Tokenizer
+from aiayn.data.tokenizer import SPACE, Vocabularies
 from aiayn.inference.ensemble import Ensemble
 from aiayn.inference.scoring import batches
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 
 TOKENS = 1024  # of a batch's longer side; the weights of a base model for 250 tokens a sentence then take 150 MB
 Link = tuple[int, int]
@@ -32,13 +32,13 @@ Link = tuple[int, int]
 
 @torch.inference_mode()
 def align(
-    model: Transformer | Ensemble, tokenizer: Tokenizer, sources: Sequence[str], targets: Sequence[Sequence[int]]
+    model: Model, vocabularies: Vocabularies, sources: Sequence[str], targets: Sequence[Sequence[int]]
 ) -> list[list[Link]]:
     """Link each target word to the source words that its pieces attend to most; to none where that is EOS.
 
     Args:
         model: In evaluation mode, on whatever device; the shares of an ensemble's members are averaged.
-        tokenizer: The one it was trained with.
+        vocabularies: Those it was trained with.
         sources: Plain text.
         targets: The ids of as many translations, without BOS and EOS.
 
@@ -50,14 +50,14 @@ def align(
         ValueError: if the model's attention does not show its weights.
     """
     members = model.models if isinstance(model, Ensemble) else [model]
-    encoded, ids = tokenizer.encode(sources), [np.array(target) for target in targets]
+    encoded, ids = vocabularies.source.encode(sources), [np.array(target) for target in targets]
     found: list[list[Link]] = [[]] * len(sources)
-    for rows, read, written in batches(model, encoded, ids, tokens_per_batch=TOKENS):
-        real = written[:, 1:] != model.pad_id
-        found_by = [shares(weights(member, read, written[:, :-1]).cross, real) for member in members]
+    for rows, batch in batches(model, encoded, ids, tokens_per_batch=TOKENS):
+        real = batch.target[:, 1:] != model.pad_id
+        found_by = [shares(weights(member, batch).cross, real) for member in members]
         best = torch.stack(found_by).mean(0).argmax(-1)  # (batch, target)
         for row, attended in zip(rows, best.tolist(), strict=True):
-            found[row] = links(tokenizer, sources[row], targets[row], attended)
+            found[row] = links(vocabularies, sources[row], targets[row], attended)
     return found
 
 
@@ -92,10 +92,10 @@ def words(surfaces: Iterable[str]) -> list[int]:
     return [word if word <= last else -1 for word in found]
 
 
-def links(tokenizer: Tokenizer, source: str, target: Sequence[int], attended: Sequence[int]) -> list[Link]:
+def links(vocabularies: Vocabularies, source: str, target: Sequence[int], attended: Sequence[int]) -> list[Link]:
     """Links of words from the source position, EOS among them, that each target piece attends to most."""
-    read = [*words(tokenizer.surfaces(source)), -1]
-    written = words(piece.replace(SPACE, " ") for piece in tokenizer.pieces(target))
+    read = [*words(vocabularies.source.surfaces(source)), -1]
+    written = words(piece.replace(SPACE, " ") for piece in vocabularies.target.pieces(target))
     # `attended` goes on with EOS and padding.
     found = {(read[position], word) for position, word in zip(attended, written, strict=False)}
     return sorted(pair for pair in found if min(pair) >= 0)

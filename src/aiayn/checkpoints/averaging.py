@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from aiayn.checkpoints import checkpoint
+from aiayn.data.tokenizer import NAMES
 from aiayn.identity import ENDS, differing
 
 
@@ -43,7 +44,7 @@ class Average:
         likeness = content["tokenizer_hash"], {name: value.shape for name, value in weights.items()}
         if not self.paths:
             self.likeness = likeness
-            self.kept = {key: content[key] for key in ("config", "tokenizer", "tokenizer_hash")}
+            self.kept = {key: content[key] for key in ("config", "tokenizer_hash", *NAMES) if key in content}
             self.sums = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in weights.items()}
             self.types = {name: value.dtype for name, value in weights.items()}
         else:

@@ -1,15 +1,16 @@
-"""One self-contained file: weights, resolved config and tokenizer, so that translating needs nothing else.
+"""One self-contained file: weights, resolved config and tokenizers, so that translating needs nothing else.
 
-A checkpoint is data. It holds plain containers and tensors, is read with `weights_only=True`, and names only classes
-of this package, so opening a stranger's file runs no code that the file chose. A file is complete or it is not there:
-it is written under a temporary name beside its place and renamed. A folder that `export.py` has written with
-safetensors is read as such a file is.
+A checkpoint is data. It holds plain containers and tensors, is read with `weights_only=True`, and what it names is ours
+or of a package that the reader trusts (`trust.py`), so opening a stranger's file runs no code that the file chose. A
+file is complete or it is not there: it is written under a temporary name beside its place and renamed. A folder that
+`export.py` has written with safetensors is read as such a file is.
 """
 
 import hashlib
+import inspect
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,17 +24,21 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from aiayn.checkpoints import archive
+from aiayn.checkpoints import archive, older
 from aiayn.checkpoints.archive import line
-from aiayn.data.tokenizer import PAD, Tokenizer
+from aiayn.data.tokenizer import NAMES, PAD, Vocabularies, models_hash
 from aiayn.files import replacing
-from aiayn.model.decoder import Decoder
-from aiayn.model.encoder import Encoder
-from aiayn.model.transformer import Transformer
+from aiayn.model.decoder import DecoderLayer
+from aiayn.model.encoder import EncoderLayer
+from aiayn.model.model import Model
+from aiayn.model.stack import Stack
 from aiayn.stored_config import checked
+from aiayn.trust import check_named
 
-PREFIX = "model."  # of the weights' names: the LightningModule keeps the Transformer under this attribute
-# What a checkpoint holds besides Lightning's own entries.
+STATES = ("state_dict", "current_model_state")  # the latter are what training goes on from, beside their moving average
+PREFIX = "model."  # of the weights' names: the LightningModule keeps the model under this attribute
+# What a checkpoint holds besides Lightning's own entries, and `target_tokenizer`, where each side has its own. The hash
+# is that of the vocabularies.
 KINDS: dict[str, type] = {
     "state_dict": dict,
     "config": dict,
@@ -42,11 +47,10 @@ KINDS: dict[str, type] = {
     "global_step": int,
 }
 # Files of a folder that `export.py` writes, its weights' by format; and what its manifest holds, with the tokenizer.
-MANIFEST, TOKENIZER, WEIGHTS = "aiayn.json", "tokenizer.model", "model.safetensors"
+MANIFEST, WEIGHTS = "aiayn.json", "model.safetensors"
 FORMATS = {"safetensors": WEIGHTS, "ctranslate2": "model.bin"}
 MANIFEST_KINDS = {"format": str, **{key: kind for key, kind in KINDS.items() if key != "state_dict"}}
-PARTS = ("attention", "feed_forward", "norm", "position")
-WHOLE = (Transformer, Encoder, Decoder)  # and what is made of them
+WHOLE = (Model, Stack, EncoderLayer, DecoderLayer)  # no parts of a model; a file could nest them, in any numbers
 
 
 @dataclass(frozen=True)
@@ -54,46 +58,52 @@ class Checkpoint:
     """What evaluation and translation need.
 
     Attributes:
-        weights: the Transformer's state dict.
+        weights: the model's state dict.
         config: the run's resolved config, plain containers.
-        tokenizer: the one the model was trained with.
+        vocabularies: those the model was trained with.
         step: optimizer steps behind it.
     """
 
     weights: dict[str, Tensor]
     config: dict[str, Any]
-    tokenizer: Tokenizer
+    vocabularies: Vocabularies
     step: int
 
-    def model(self, accelerator: str = "cpu") -> Transformer:
-        """The Transformer with these weights, in evaluation mode.
+    def model(self, accelerator: str = "cpu", *, trust: Collection[str] = ()) -> Any:
+        """The model (`Model`) with these weights, in evaluation mode.
 
         Args:
             accelerator: As `trainer.accelerator`; "auto" takes the GPU when there is one.
+            trust: The reader's packages, whose code the file may name besides ours (`trust.check_named`).
 
         Raises:
-            ValueError: if the weights do not fit the config.
+            ValueError: if the config names what is not trusted, or the weights do not fit it.
         """
         has_gpu = torch.cuda.is_available()
         if accelerator not in ("auto", "cpu", "gpu", "cuda", "mps", "tpu"):
             raise ValueError(f"trainer.accelerator must be auto, cpu, gpu, cuda, mps or tpu, got {accelerator}.")
         if accelerator in ("gpu", "cuda") and not has_gpu:
             raise ValueError(f"trainer.accelerator={accelerator}, but torch sees no GPU; give auto or cpu.")
+        parts = dict(self.config["model"])
+        whole = {"_target_": parts.pop("_target_", None)}
+        check_named(whole, ours=is_model, trust=trust, what="the model config")
+        check_named(parts, ours=is_part, trust=trust, what="the model config")
         self._check_fit()
-        model = build_model(self.config["model"], vocab_size=self.tokenizer.vocab_size)
+        model: Any = build(self.config["model"], **self.vocabularies.sizes)
         model.load_state_dict(self.weights)
         return model.eval().to("cuda" if has_gpu and accelerator in ("auto", "gpu", "cuda") else "cpu")
 
     def _check_fit(self) -> None:
         """Refuse a config of other sizes than the weights have, before memory is taken for them."""
-        if self.config["model"].get("layers", 0) > len(self.weights):
-            raise ValueError(
-                f"the checkpoint's weights do not fit its config: model.layers={self.config['model']['layers']}, and "
-                f"there are {len(self.weights)} tensors."
-            )
+        for key in ("encoder_layers", "decoder_layers"):
+            if (layers := self.config["model"].get(key, 0)) > len(self.weights):
+                raise ValueError(
+                    f"the checkpoint's weights do not fit its config: model.{key}={layers}, and there are "
+                    f"{len(self.weights)} tensors."
+                )
         try:
             with torch.device("meta"), _Undrawn():
-                described = build_model(self.config["model"], vocab_size=self.tokenizer.vocab_size)
+                described: Any = build(self.config["model"], **self.vocabularies.sizes)
         except ValueError:
             raise
         except Exception as error:  # the values may be any that parts can be called with
@@ -112,54 +122,54 @@ class _Undrawn(TorchFunctionMode):
         return kwargs["tensor"] if function is nn.init.normal_ else function(*args, **(kwargs or {}))
 
 
-def build_model(config: Mapping[str, Any], *, vocab_size: int) -> Transformer:
-    """The Transformer that a `model` config describes.
+def build(config: Mapping[str, Any], **given: Any) -> Model:
+    """The model that a `model` config describes, untrained.
+
+    Its `_target_` is called with those keys that it takes; the others are sizes that its parts refer to.
+
+    Args:
+        config: Resolved, plain containers.
+        given: What the vocabularies decide (`Vocabularies.sizes`).
 
     Raises:
-        ValueError: if the config names anything but modules of `aiayn.model`, or illegal sizes.
+        ValueError: for illegal sizes.
     """
-    for target in targets(config):
-        found = own(target, package="aiayn.model")
-        if not (isinstance(found, type) and issubclass(found, nn.Module)) or issubclass(found, WHOLE):
-            raise ValueError(f"the model config names {target}; only modules of aiayn.model are accepted as its parts.")
-    return Transformer(
-        vocab_size,
-        layers=config["layers"],
-        d_model=config["d_model"],
-        dropout=config["dropout"],
-        pad_id=PAD,
-        **{part: instantiate(config[part]) for part in PARTS},
-    )
+    kind = get_object(config["_target_"])
+    arguments = {key: config[key] for key in inspect.signature(kind).parameters if key in config}
+    parts = {key: instantiate(value) for key, value in arguments.items() if isinstance(value, Mapping)}
+    return kind(**{**arguments, **parts, **given, "pad_id": PAD})
 
 
-def own(target: str, *, package: str) -> Any:
-    """What a dotted path names, if it was defined in `package`; None otherwise, without importing anything else."""
-    if not target.startswith(f"{package}."):
+def is_model(target: str) -> bool:
+    """Whether a dotted path names one of our models."""
+    return (found := _own_module(target)) is not None and issubclass(found, Model)
+
+
+def is_part(target: str) -> bool:
+    """Whether a dotted path names one of our parts of a model."""
+    return (found := _own_module(target)) is not None and not issubclass(found, WHOLE)
+
+
+def _own_module(target: str) -> type[nn.Module] | None:
+    """The module that a dotted path names, if it was defined in `aiayn.model`; nothing else is imported for it."""
+    if not target.startswith("aiayn.model."):
         return None
     try:
         found = get_object(target)
     except (ImportError, HydraException):  # there is no such thing
         return None
-    return found if (getattr(found, "__module__", None) or "").startswith(package) else None
+    module = isinstance(found, type) and issubclass(found, nn.Module) and found.__module__.startswith("aiayn.model.")
+    return found if module else None
 
 
-def targets(config: Any) -> Iterator[str]:
-    """Everything that a resolved config would call."""
-    if isinstance(config, Mapping):
-        for key, value in config.items():
-            if key == "_target_":
-                yield str(value)
-            else:
-                yield from targets(value)
-    elif isinstance(config, list | tuple):
-        for value in config:
-            yield from targets(value)
+def contents(config: dict[str, Any], vocabularies: Vocabularies) -> dict[str, Any]:
+    """What a checkpoint holds besides weights and training state. The tokenizers' models travel as byte tensors."""
+    models = {name: _as_tensor(model) for name, model in vocabularies.models.items()}
+    return {"config": config, "tokenizer_hash": vocabularies.hash, **models}
 
 
-def contents(config: dict[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
-    """What a checkpoint holds besides weights and training state. The tokenizer's model travels as a byte tensor."""
-    model = torch.frombuffer(bytearray(tokenizer.model), dtype=torch.uint8)
-    return {"config": config, "tokenizer": model, "tokenizer_hash": tokenizer.hash}
+def _as_tensor(content: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
@@ -222,18 +232,20 @@ def is_exported(path: Path, *, kind: str) -> bool:
 
 
 def read_exported(folder: Path, *, kind: str) -> dict[str, Any]:
-    """What a folder of `export.py` holds besides its weights: its manifest, and the tokenizer as in `contents`.
+    """What a folder of `export.py` holds besides its weights: its manifest, and the tokenizers as in `contents`.
 
     Raises:
         ValueError: if it is incomplete, damaged, or was exported in another format than `kind`.
     """
     try:
         content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        tokenizer = torch.frombuffer(bytearray((folder / TOKENIZER).read_bytes()), dtype=torch.uint8)
+        files = {name: folder / f"{name}.model" for name in NAMES}
+        models = {name: file.read_bytes() for name, file in files.items() if name == NAMES[0] or file.exists()}
+        tokenizers = {name: _as_tensor(model) for name, model in models.items()}
     except (FileNotFoundError, ValueError, RecursionError) as error:
         raise ValueError(f"checkpoint {folder} is not a whole folder of task=export: {line(error)}.") from error
-    content = {**content, "tokenizer": tokenizer} if isinstance(content, dict) else {}
-    content = _checked(content, folder, MANIFEST_KINDS, size=tokenizer.numel())
+    content = {**content, **tokenizers} if isinstance(content, dict) else {}
+    content = _checked(content, folder, MANIFEST_KINDS, size=max(map(len, models.values())))
     if content["format"] != kind:
         raise ValueError(
             f"checkpoint {folder} was exported with format={content['format']}, and {kind} is needed; "
@@ -267,34 +279,36 @@ def _checked(content: Any, path: Path, kinds: Mapping[str, type], *, size: int) 
     if not wrong and not isinstance(content["config"].get("model"), dict):
         wrong.append("model")
     if not wrong:
-        named = {key: content[key] for key in ("state_dict", "current_model_state") if key in content}
-        named["tokenizer"] = {"tokenizer": content["tokenizer"]}
+        named = {key: content[key] for key in STATES if key in content}
+        named |= {name: {name: content[name]} for name in NAMES if name in content}
         wrong = [f"{key} of numbers" for key, tensors in named.items() if not archive.plain_tensors(tensors, size=size)]
     if wrong:
         raise ValueError(f"checkpoint {path} was not written by aiayn: it holds no {', '.join(wrong)}.")
     try:
-        return {**content, "config": checked(content["config"])}
+        content = {**content, "config": checked(content["config"])}
     except ValueError as error:
         raise ValueError(f"checkpoint {path} has a config that is not aiayn's: {error}") from error
+    states = {key: older.renewed(content[key], content["config"]["model"]) for key in STATES if key in content}
+    return {**content, **states}
 
 
-def stored_tokenizer(content: Mapping[str, Any], path: Path) -> Tokenizer:
-    """The tokenizer of a checkpoint's content.
+def stored_vocabularies(content: Mapping[str, Any], path: Path) -> Vocabularies:
+    """The tokenizers of a checkpoint's content.
 
     Raises:
-        ValueError: if it is damaged.
+        ValueError: if one is damaged, or belongs to another checkpoint.
     """
-    model = content["tokenizer"].numpy().tobytes()
-    if hashlib.sha256(model).hexdigest() != content["tokenizer_hash"]:
+    models = {name: content[name].numpy().tobytes() for name in NAMES if name in content}
+    if models_hash(models) != content["tokenizer_hash"]:
         raise ValueError(f"checkpoint {path} is damaged: its tokenizer does not have the stored hash.")
-    return Tokenizer(model)
+    return Vocabularies.of(models)
 
 
 def read(path: Path) -> Checkpoint:
     """Open a checkpoint for evaluation or translation.
 
     Raises:
-        ValueError: as `read_raw`, or if the tokenizer inside is damaged.
+        ValueError: as `read_raw`, or if a tokenizer inside is damaged.
     """
     return unpacked(read_raw(path), path)
 
@@ -303,9 +317,9 @@ def unpacked(content: dict[str, Any], path: Path) -> Checkpoint:
     """What evaluation and translation need of a checkpoint's content.
 
     Raises:
-        ValueError: if the tokenizer inside is damaged; `path` is whose content it says it is.
+        ValueError: if a tokenizer inside is damaged; `path` is whose content it says it is.
     """
-    tokenizer = stored_tokenizer(content, path)
+    vocabularies = stored_vocabularies(content, path)
     named = {str(name): value for name, value in content["state_dict"].items()}
     weights = {name.removeprefix(PREFIX): value for name, value in named.items() if name.startswith(PREFIX)}
-    return Checkpoint(weights, content["config"], tokenizer, content["global_step"])
+    return Checkpoint(weights, content["config"], vocabularies, content["global_step"])

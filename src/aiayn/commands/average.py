@@ -137,6 +137,7 @@ class DevSet:
     references: list[str]
     inference: dict[str, Any]
     accelerator: str
+    trust: Sequence[str]
     bleu: Callable[[list[str], list[list[str]]], Score]
 
     @classmethod
@@ -146,12 +147,13 @@ class DevSet:
         data = evaluated_data(cfg, config, path)
         data.split = "dev"
         inference = evaluated_inference(cfg, config)
-        return cls(*split_text(data), inference, cfg.trainer.accelerator, chosen_bleu(cfg, data))
+        return cls(*split_text(data), inference, cfg.trainer.accelerator, cfg.trust, chosen_bleu(cfg, data))
 
     def score(self, mean: averaging.Average) -> tuple[Score, np.ndarray]:
         """BLEU of the mean's translations, and each sentence's counts, as `significance.statistics` has them."""
         loaded = checkpoint.unpacked(mean.content(), mean.paths[0])
-        searcher = translator(loaded.model(self.accelerator), loaded.tokenizer, **self.inference)
+        model = loaded.model(self.accelerator, trust=self.trust)
+        searcher = translator(model, loaded.vocabularies, **self.inference)
         hypotheses = searcher.translate(self.sources, name=f"dev, {len(mean.paths)} averaged", silent=False)
         score = self.bleu(hypotheses, [self.references])
         return score, statistics(hypotheses, self.references, score.signature)

@@ -19,7 +19,7 @@ def dashboard(*rows: DictConfig) -> None:
     """Write both to `report/dashboard.json` in the sweep's folder, and save them on the server when there is a login.
 
     Raises:
-        ValueError: without a sweep, without the logger's project or the packages, if a claim is malformed, or if the
+        ValueError: without a sweep, without the logger's project, if a claim is malformed, or if the
             server fails.
     """
     if HydraConfig.get().mode is not RunMode.MULTIRUN:
@@ -29,12 +29,9 @@ def dashboard(*rows: DictConfig) -> None:
     if "wandb" not in config.get("logger", {}):
         raise ValueError("task=dashboard needs logger=wandb, which names the entity and the project of the runs.")
     claims = [claim.text for claim in read_claims(rows[0], rows_of(runs))]
-    try:
-        import wandb
+    import wandb
 
-        from aiayn.report.dashboard import build_report, build_workspace, specification
-    except ImportError as error:
-        raise ValueError("task=dashboard needs two packages: pip install wandb wandb-workspaces.") from error
+    from aiayn.report.dashboard import build_report, build_workspace, specification
 
     logged_in = wandb.login(prompt=False, verify=False)
     entity, project = config["logger"]["wandb"]["entity"], config["logger"]["wandb"]["project"]

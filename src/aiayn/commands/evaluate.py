@@ -17,19 +17,19 @@ from aiayn.arguments import check_groups
 from aiayn.checkpoints import checkpoint
 from aiayn.commands.inputs import checkpoint_files, described, evaluated_data, evaluated_inference, split_text
 from aiayn.data.corpus import Corpus
-from aiayn.data.tokenizer import Tokenizer
+from aiayn.data.tokenizer import Vocabularies
 from aiayn.evaluation.metric import Metric, Score, sacre_bleu, ter_last
 from aiayn.evaluation.significance import statistics
 from aiayn.files import replacing, write_text
 from aiayn.identity import made_of
 from aiayn.inference import ensemble
-from aiayn.inference.ensemble import Ensemble
 from aiayn.inference.scoring import log_likelihoods
 from aiayn.inference.translation import translator
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 from aiayn.runs.run import checkpoint_paths
 from aiayn.runs.run_folder import RunFolder
 from aiayn.terminal import Terminal, visible
+from aiayn.trust import targets
 
 log = logging.getLogger(__name__)
 
@@ -58,8 +58,8 @@ class Evaluation:
 
 
 def evaluate_sentences(
-    model: Transformer | Ensemble,
-    tokenizer: Tokenizer,
+    model: Model,
+    vocabularies: Vocabularies,
     sources: Sequence[str],
     references: Sequence[str],
     *,
@@ -72,7 +72,7 @@ def evaluate_sentences(
 
     Args:
         model: In evaluation mode.
-        tokenizer: The one it was trained with.
+        vocabularies: Those it was trained with.
         sources: Plain text.
         references: As many.
         inference: The `inference` config.
@@ -86,9 +86,9 @@ def evaluate_sentences(
         log.warning("data.target_language is not set: %s is tokenised as English.", name)
     # As BLEU is counted, so are its counts; and what it refuses shows before the decoding.
     counted = metrics.get("bleu", sacre_bleu)(list(references[:1]), [list(references[:1])], language=language)
-    hypotheses = translator(model, tokenizer, **inference).translate(sources, name=name, silent=False)
+    hypotheses = translator(model, vocabularies, **inference).translate(sources, name=name, silent=False)
     budget = inference["tokens_per_batch"]
-    nats, pieces = log_likelihoods(model, tokenizer, sources, references, tokens_per_batch=budget)
+    nats, pieces = log_likelihoods(model, vocabularies, sources, references, tokens_per_batch=budget)
     counts = statistics(hypotheses, list(references), counted.signature)
     equal = sum(hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True))
     return Evaluation(
@@ -123,14 +123,15 @@ def evaluate_splits(
 ) -> dict[str, Any]:
     """Evaluate a checkpoint of a run on the dev and test sets, and keep its translations as `name.split.txt`."""
     config = folder.config
-    model = loaded.model(config["trainer"]["accelerator"])
+    own = list(targets(config["model"]))  # what the run's own config names is its author's code
+    model = loaded.model(config["trainer"]["accelerator"], trust=own)
     results: dict[str, Any] = {"step": loaded.step}
     for split in corpus.splits():
         if split == "train":
             continue
         result = evaluate_sentences(
             model,
-            loaded.tokenizer,
+            loaded.vocabularies,
             *corpus.text(split),
             inference=config["inference"],
             metrics=metrics,
@@ -189,13 +190,13 @@ def evaluate(cfg: DictConfig) -> None:
     metrics = instantiate(cfg.metrics)
     files = checkpoint_files(cfg.checkpoint)
     name = files[0].stem if len(files) == 1 else "ensemble"
-    loaded, model = ensemble.load(files, accelerator=cfg.trainer.accelerator)
+    loaded, model = ensemble.load(files, accelerator=cfg.trainer.accelerator, trust=cfg.trust)
     data = evaluated_data(cfg, loaded.config, files[0])
     sources, references = split_text(data)
     inference = evaluated_inference(cfg, loaded.config)
     result = evaluate_sentences(
         model,
-        loaded.tokenizer,
+        loaded.vocabularies,
         sources,
         references,
         inference=inference,

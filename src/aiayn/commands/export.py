@@ -30,5 +30,5 @@ def export_model(cfg: DictConfig) -> None:
         if cfg.format == "safetensors":
             export.write_safetensors(loaded, folder)
         else:
-            export.write_ctranslate2(loaded, folder, quantization=cfg.quantization)
+            export.write_ctranslate2(loaded, folder, quantization=cfg.quantization, trust=cfg.trust)
     log.info("wrote %s of step %d to %s", cfg.format, loaded.step, output)

@@ -58,11 +58,11 @@ def heads(cfg: DictConfig) -> None:
     loaded = checkpoint.read(file)
     data = evaluated_data(cfg, loaded.config, file)
     sources, references = (side[: cfg.sentences] for side in split_text(data))
-    model = loaded.model(cfg.trainer.accelerator)
+    model = loaded.model(cfg.trainer.accelerator, trust=cfg.trust)
     attentions(model, "project", "heads", "output")  # what has none of these is refused before the long work
-    encoded = map(loaded.tokenizer.encode, (sources, references))
+    encoded = loaded.vocabularies.source.encode(sources), loaded.vocabularies.target.encode(references)
     figures = measures(model, *encoded, tokens_per_batch=cfg.inference.tokens_per_batch)
-    searcher = translator(model, loaded.tokenizer, **cfg.inference)
+    searcher = translator(model, loaded.vocabularies, **cfg.inference)
     score, lost = losses(model, searcher, sources, references, bleu_of=chosen_bleu(cfg, data))
     figures |= lost
 
@@ -89,7 +89,7 @@ def records(figures: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
     return [
         {"attention": names[kind], "layer": layer + 1, "head": head + 1}
         | {name: float(values[kind, layer, head]) for name, values in figures.items()}
-        for kind, layer, head in np.ndindex(figures["p"].shape)
+        for kind, layer, head in np.argwhere(~np.isnan(figures["p"])).tolist()
     ]
 
 
@@ -106,7 +106,7 @@ def notes(figures: Mapping[str, np.ndarray]) -> list[str]:
     found = [record for record in records(figures) if record["p_holm"] < SIGNIFICANT]
     found.sort(key=lambda record: -record["bleu_lost"])
     names = ", ".join(f"{of['attention']} {of['layer']}.{of['head']} ({of['bleu_lost']:+.2f})" for of in found)
-    p = figures["p"]
+    p = figures["p"][~np.isnan(figures["p"])]
     return [
         f"{len(found)} of {p.size} heads change BLEU significantly (*: p < {SIGNIFICANT} after Holm's correction)"
         f"{': ' if found else ''}{names}.",
@@ -149,8 +149,9 @@ def write(
     drawn = {}
     for name, (title, _) in FIGURES.items():
         if not name.startswith("p"):
-            written = [line[COLUMNS.index(title)].strip() for line in lines]
-            drawn[title] = figures[name], np.reshape(written, figures[name].shape)
+            written = np.full(figures[name].shape, "", dtype=object)
+            written[~np.isnan(figures[name])] = [line[COLUMNS.index(title)].strip() for line in lines]
+            drawn[title] = figures[name], written
     draw_heads(folder / "heads.png", drawn, kinds=list(KINDS.values()))
     content = {**of_this, "bleu": asdict(score), "heads": found}
     write_text(folder / "heads.json", json.dumps(content, indent=2) + "\n")

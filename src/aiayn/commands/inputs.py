@@ -16,9 +16,9 @@ from omegaconf import DictConfig, OmegaConf
 from aiayn.arguments import check_groups
 from aiayn.checkpoints import checkpoint
 from aiayn.evaluation.metric import Score
-from aiayn.identity import is_own_corpus
 from aiayn.runs.run import Run
 from aiayn.schema import check_ranges, path_of
+from aiayn.trust import check_corpus
 
 
 def overridden() -> list[str]:
@@ -61,7 +61,7 @@ def evaluated_data(cfg: DictConfig, stored: Mapping[str, Any], file: Path | None
         file: The checkpoint whose config it is; None where a run's folder says it itself.
 
     Raises:
-        ValueError: if a key of the data is set without naming them, the stored config names no corpus of ours, or the
+        ValueError: if a key of the data is set without naming them, the stored config names no trusted corpus, or the
             file lies in no folder of a run on that corpus: what text a stranger's file names is not read.
     """
     keys = overridden()
@@ -78,12 +78,7 @@ def evaluated_data(cfg: DictConfig, stored: Mapping[str, Any], file: Path | None
             f"checkpoint {file} is in no folder of its run (with a result.json of its corpus), and text that a lone "
             "file names is not read; name the data on the command line: data=..."
         )
-    if not is_own_corpus(corpus):  # a stranger's file may have chosen it
-        named = ", ".join(checkpoint.targets(corpus)) or "nothing"
-        raise ValueError(
-            f"the config names {named} as its data; only those of identity.CORPORA are accepted from a file: "
-            "name the data on the command line: data=..."
-        )
+    check_corpus(corpus, trust=cfg.trust)
     return OmegaConf.create({"name": "data", **own, "split": cfg.data.split})
 
 

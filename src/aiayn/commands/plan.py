@@ -88,9 +88,9 @@ def plan_row(cfg: DictConfig, name: str, assumptions: Assumptions) -> Plan:
         config: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
         check(config)
         if config["data"]["tokenizer"] is not None:
-            from aiayn.commands.prepare import given_tokenizer  # with torch, where it is inside a checkpoint
+            from aiayn.commands.prepare import given_vocabularies  # with torch, where it is inside a checkpoint
 
-            config["data"]["vocab_size"] = given_tokenizer(cfg).vocab_size  # type: ignore[union-attr]
+            config["data"]["vocab_size"] = given_vocabularies(cfg).target.vocab_size  # type: ignore[union-attr]
         return estimate(config, name, assumptions)
     except (ValueError, OmegaConfBaseException) as error:
         return Plan(name, refused=explain(error))

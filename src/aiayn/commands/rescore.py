@@ -28,13 +28,17 @@ def rescore(cfg: DictConfig) -> None:
         ValueError: if the files are not of one length, or one cannot be read.
     """
     output_file = output_of(cfg)
-    loaded, model = ensemble.load(checkpoint_files(cfg.checkpoint), accelerator=cfg.trainer.accelerator)
+    loaded, model = ensemble.load(
+        checkpoint_files(cfg.checkpoint), accelerator=cfg.trainer.accelerator, trust=cfg.trust
+    )
     pairs = aligned_lines(path_of(cfg, "source"), path_of(cfg, "target"))
     inference = evaluated_inference(cfg, loaded.config)
     budget, alpha = inference["tokens_per_batch"], inference["alpha"]
     with whole(output_file) if output_file else nullcontext(sys.stdout) as output:
         while window := list(islice(pairs, WINDOW)):
-            sums, tokens = log_likelihoods(model, loaded.tokenizer, *zip(*window, strict=True), tokens_per_batch=budget)
+            sums, tokens = log_likelihoods(
+                model, loaded.vocabularies, *zip(*window, strict=True), tokens_per_batch=budget
+            )
             for log_probability, length in zip(sums.tolist(), tokens.tolist(), strict=True):
                 score = log_probability / length_penalty(length, alpha).item()
                 print(json.dumps({"log_probability": log_probability, "score": score, "tokens": length}), file=output)

@@ -7,11 +7,10 @@ from omegaconf import DictConfig
 
 from aiayn.analysis.page import attention
 from aiayn.commands.inputs import checkpoint_files, evaluated_inference
-from aiayn.data.tokenizer import Tokenizer
+from aiayn.data.tokenizer import Vocabularies
 from aiayn.inference.ctranslate2_decoder import Exported
-from aiayn.inference.ensemble import Ensemble
 from aiayn.inference.translation import Translation, open_with, translator
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 from aiayn.serving import server
 from aiayn.serving.messages import Attention
 from aiayn.serving.service import Attend, Limits, Service
@@ -32,21 +31,21 @@ def serve(cfg: DictConfig) -> None:
         raise ValueError(f"limits must have the keys {', '.join(Limits.__annotations__)}; got {cfg.limits}.") from error
     with server.listen(cfg.host, cfg.port) as listening:
         files = checkpoint_files(cfg.checkpoint)
-        loaded, model = open_with(cfg.backend, files, accelerator=cfg.trainer.accelerator)
+        loaded, model = open_with(cfg.backend, files, accelerator=cfg.trainer.accelerator, trust=cfg.trust)
         about = {
             "model": str(loaded.config.get("name")),
             "checkpoints": len(files),
             "step": loaded.step,
             "parameters": None if isinstance(model, Exported) else sum(size.numel() for size in model.parameters()),
             "device": "cpu, CTranslate2" if isinstance(model, Exported) else str(next(model.parameters()).device),
-            "vocabulary": loaded.tokenizer.hash,
+            "vocabulary": loaded.vocabularies.hash,
             "source_language": loaded.config["data"]["source_language"],
             "target_language": loaded.config["data"]["target_language"],
         }
         inference = evaluated_inference(cfg, loaded.config)
-        searcher = translator(model, loaded.tokenizer, **inference)
+        searcher = translator(model, loaded.vocabularies, **inference)
         searcher.translate(["."])  # what is wrong with `inference` or the model shows now, and not to the first client
-        shows = attention_of(model, loaded.tokenizer)
+        shows = attention_of(model, loaded.vocabularies)
         local = server.is_local(listening)
         service = Service(searcher, beam=inference["beam"], limits=limits, about=about, attend=shows, local=local)
         log.info("%s, step %d, on %s", about["model"], about["step"], about["device"])
@@ -56,7 +55,7 @@ def serve(cfg: DictConfig) -> None:
     log.info("%d sentences were translated", service.batcher.served)
 
 
-def attend(model: Transformer, tokenizer: Tokenizer, sentence: str, translation: Translation) -> Attention | None:
+def attend(model: Model, vocabularies: Vocabularies, sentence: str, translation: Translation) -> Attention | None:
     """What every head attends to while the model reads a sentence and its translation.
 
     None if the translation was put together from pieces: the model never read the sentence as a whole, and cannot.
@@ -66,17 +65,18 @@ def attend(model: Transformer, tokenizer: Tokenizer, sentence: str, translation:
     """
     if translation.pieces > 1:
         return None
-    return Attention(**attention(model, tokenizer, tokenizer.encode([sentence])[0].tolist(), translation.tokens))
+    [source] = vocabularies.source.encode([sentence])
+    return Attention(**attention(model, vocabularies, source.tolist(), translation.tokens))
 
 
-def attention_of(model: Transformer | Ensemble | Exported, tokenizer: Tokenizer) -> Attend | None:
+def attention_of(model: Model | Exported, vocabularies: Vocabularies) -> Attend | None:
     """What shows the model's attention; None, with a word about it, if it is of a kind that shows none."""
-    if not isinstance(model, Transformer):
+    if not isinstance(model, Model):
         log.info("an ensemble or an exported model is served without attention")
         return None
     try:
-        attend(model, tokenizer, "", Translation("", [], 0.0, 0.0))
+        attend(model, vocabularies, "", Translation("", [], 0.0, 0.0))
     except ValueError as error:
         log.warning("served without attention: %s", error)
         return None
-    return partial(attend, model, tokenizer)
+    return partial(attend, model, vocabularies)

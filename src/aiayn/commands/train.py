@@ -21,14 +21,14 @@ from aiayn.arguments import check_arguments
 from aiayn.callbacks.speed import TrainingSpeed
 from aiayn.checkpoints import checkpoint
 from aiayn.commands.evaluate import evaluate_splits, show
-from aiayn.commands.prepare import prepare_corpus
+from aiayn.commands.prepare import asked_sizes, prepare_corpus
 from aiayn.cost.counting import Sizes, training_flops
 from aiayn.data.batching import FEWEST_STEPS, StepSize, accumulation_steps
 from aiayn.data.corpus import Corpus
 from aiayn.data.datamodule import ParallelDataModule
 from aiayn.data.ragged import EncodedPairs
 from aiayn.evaluation.metric import Metric
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 from aiayn.runs.run_folder import RunFolder, step_checkpoints
 from aiayn.training.initialization import initialize
 from aiayn.training.module import TranslationModule
@@ -51,7 +51,7 @@ def train(cfg: DictConfig) -> float | None:
     if "TORCHELASTIC_RUN_ID" in os.environ and "run_dir=" not in " ".join([*overrides.task, *overrides.hydra]):
         raise ValueError("give run_dir=... under torchrun: its ranks would not agree on a name made of the time.")
     with torch.device("meta"):  # illegal sizes are refused before the run begins
-        checkpoint.build_model(config["model"], vocab_size=config["data"]["vocab_size"])
+        checkpoint.build(config["model"], **asked_sizes(config["data"]))
     instantiate(config["data"]["corpus"], _convert_="all")  # likewise settings that no text follows from
     metrics = instantiate(config["metrics"])
     folder = RunFolder(Path(cfg.run_dir), config)
@@ -130,7 +130,7 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: boo
     seed_everything(config["seed"], verbose=False)
     model = build_model(config, corpus)
     if training["initialize"] and not resume:
-        initialized = initialize(model, corpus.tokenizer, Path(training["initialize"]))
+        initialized = initialize(model, corpus.vocabularies, Path(training["initialize"]))
         log.info("begins with the weights of %s, step %d", initialized["file"], initialized["step"])
         if trainer.is_global_zero:
             folder.write(initialized=initialized)
@@ -150,7 +150,7 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: boo
         **instantiate({part: training[part] for part in ("optimizer", "schedule", "loss")}, _convert_="all"),
         log_steps=training["log_steps"],
         seed=config["seed"],
-        contents=checkpoint.contents(config, corpus.tokenizer),
+        contents=checkpoint.contents(config, corpus.vocabularies),
     )
     module_data = ParallelDataModule(
         corpus, tokens_per_batch=step.tokens_per_batch, seed=config["seed"], workers=data["loader_workers"]
@@ -188,7 +188,7 @@ def prepare_resume(
     """
     saved = read_newest(path)
     folder.check_resumable(saved["config"], saved["global_step"], topology)
-    folder.check_corpus(saved, tokenizer_hash=corpus.tokenizer.hash, corpus=corpus.path.name)
+    folder.check_corpus(saved, tokenizer_hash=corpus.vocabularies.hash, corpus=corpus.path.name)
     if folder.stays_stopped(saved.get("stopped"), saved["config"]):
         trainer.limit_train_batches = 0
 
@@ -214,13 +214,13 @@ def ending(folder: RunFolder) -> dict[str, Any]:
     return {"stopped": checkpoint.read_raw(folder.latest).get("stopped"), "averaged_steps": averaged}
 
 
-def build_model(config: dict[str, Any], corpus: Corpus) -> Transformer:
+def build_model(config: dict[str, Any], corpus: Corpus) -> Model:
     """The untrained model.
 
     Raises:
         ValueError: if it has no positions for the longest sentence.
     """
-    model = checkpoint.build_model(config["model"], vocab_size=corpus.tokenizer.vocab_size)
+    model = checkpoint.build(config["model"], **corpus.vocabularies.sizes)
     longest = max(corpus.pairs(split).longest for split in corpus.splits())
     if model.longest is not None and model.longest < longest:
         raise ValueError(
@@ -272,7 +272,7 @@ def training_cost(trainer: Trainer, corpus: Corpus, config: dict[str, Any]) -> d
     pairs = corpus.pairs("train")
     source, target = pairs.source.lengths + 1, pairs.target.lengths + 1  # with EOS
     flops = training_flops(
-        Sizes.of(config["model"], vocab_size=corpus.tokenizer.vocab_size),
+        Sizes.of(config["model"], **corpus.vocabularies.sizes),
         source_tokens=speed.tokens * source.sum() / target.sum(),
         target_tokens=speed.tokens,
         source_length=np.square(source).sum() / source.sum(),

@@ -13,12 +13,11 @@ from omegaconf import DictConfig
 from aiayn.analysis.alignment import align
 from aiayn.commands.inputs import checkpoint_files, evaluated_inference
 from aiayn.data.parallel_text import read_lines
-from aiayn.data.tokenizer import Tokenizer
+from aiayn.data.tokenizer import Vocabularies
 from aiayn.files import whole
 from aiayn.inference.ctranslate2_decoder import Exported
-from aiayn.inference.ensemble import Ensemble
 from aiayn.inference.translation import Translation, open_with, translator
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 from aiayn.schema import count_of, output_of, path_of
 
 log = logging.getLogger(__name__)
@@ -39,13 +38,14 @@ def translate(cfg: DictConfig) -> None:
     longest = count_of(cfg, "max_source_length") if cfg.max_source_length is not None else None
     source = path_of(cfg, "input") if cfg.input is not None else sys.stdin.buffer
     output_file = output_of(cfg)
-    loaded, model = open_with(cfg.backend, checkpoint_files(cfg.checkpoint), accelerator=cfg.trainer.accelerator)
+    accelerator, trust = cfg.trainer.accelerator, cfg.trust
+    loaded, model = open_with(cfg.backend, checkpoint_files(cfg.checkpoint), accelerator=accelerator, trust=trust)
     inference = evaluated_inference(cfg, loaded.config)
     if inference["temperature"] is None and n_best > inference["beam"]:
         raise ValueError(f"n_best must be at most inference.beam={inference['beam']}, got {n_best}; widen the beam.")
     longest = longest or loaded.config["data"]["cleaning"]["max_length"]  # which may be None, too: never
-    searcher = translator(model, loaded.tokenizer, **inference, max_source_length=longest)
-    aligned = cfg.format == "jsonl" and shows_attention(model, loaded.tokenizer)
+    searcher = translator(model, loaded.vocabularies, **inference, max_source_length=longest)
+    aligned = cfg.format == "jsonl" and shows_attention(model, loaded.vocabularies)
     lines = enumerate(read_lines(source))
     if not output_file:
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
@@ -54,7 +54,7 @@ def translate(cfg: DictConfig) -> None:
             numbers, sentences = zip(*window, strict=True)
             found = searcher.n_best(sentences, n_best)
             if cfg.format == "jsonl":
-                links = alignments(model, searcher.tokenizer, sentences, found) if aligned else [None] * len(found)
+                links = alignments(model, searcher.vocabularies, sentences, found) if aligned else [None] * len(found)
                 output.writelines(f"{as_json(*line)}\n" for line in zip(sentences, found, links, strict=True))
             else:
                 for number, translations in zip(numbers, found, strict=True):
@@ -75,12 +75,12 @@ def as_text(number: int, translations: Sequence[Translation], *, n_best: int) ->
         yield f"{number} ||| {found.text} ||| logprob= {found.log_probability:.4f} ||| {found.score:.4f}"
 
 
-def shows_attention(model: Transformer | Ensemble | Exported, tokenizer: Tokenizer) -> bool:
+def shows_attention(model: Model | Exported, vocabularies: Vocabularies) -> bool:
     """Whether alignments can be had; says why not."""
     if isinstance(model, Exported):
         return False
     try:
-        align(model, tokenizer, ["."], [[]])
+        align(model, vocabularies, ["."], [[]])
     except ValueError as error:
         log.warning("there are no alignments: %s", error)
         return False
@@ -88,11 +88,11 @@ def shows_attention(model: Transformer | Ensemble | Exported, tokenizer: Tokeniz
 
 
 def alignments(
-    model: Any, tokenizer: Tokenizer, sentences: Sequence[str], found: Sequence[Sequence[Translation]]
+    model: Any, vocabularies: Vocabularies, sentences: Sequence[str], found: Sequence[Sequence[Translation]]
 ) -> list[str | None]:
     """The words that the best translations have from where, as `0-0 1-2`; None where they were put together."""
     rows = [row for row, translations in enumerate(found) if translations[0].pieces <= 1]
-    linked = align(model, tokenizer, [sentences[row] for row in rows], [found[row][0].tokens for row in rows])
+    linked = align(model, vocabularies, [sentences[row] for row in rows], [found[row][0].tokens for row in rows])
     lines: list[str | None] = [None] * len(sentences)
     for row, links in zip(rows, linked, strict=True):
         lines[row] = " ".join(f"{source}-{target}" for source, target in links)

@@ -1,10 +1,10 @@
-"""The stages that build a corpus: judge the pairs, train the tokenizer, encode.
+"""The stages that build a corpus: judge the pairs, train the tokenizers, encode.
 
 The training text is read three times, since 36 million pairs of strings would not fit in memory and reading is cheap
-beside encoding: to judge the pairs by their text, to train the tokenizer on a sample of those that passed, and to
-encode. Encoding runs in threads: SentencePiece lets go of Python's global lock, so two threads encode as fast as two
-processes, with nothing to send between them and nothing left running when one is killed. Chunks come back in order, so
-the number of workers does not change the result.
+beside encoding: to judge the pairs by their text, to train the tokenizers on a sample of those that passed, and to
+encode. (Four times where each side has a tokenizer of its own.) Encoding runs in threads: SentencePiece lets go of
+Python's global lock, so two threads encode as fast as two processes, with nothing to send between them and nothing left
+running when one is killed. Chunks come back in order, so the number of workers does not change the result.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ import numpy as np
 from aiayn.data.cleaning import KEPT, Cleaning, NearDuplicates, pair_hashes, removed_by_rule
 from aiayn.data.parallel_text import ParallelText
 from aiayn.data.ragged import Ragged, RaggedWriter, encode_pairs, to_disk
-from aiayn.data.tokenizer import Normaliser, Tokenizer
+from aiayn.data.tokenizer import Normaliser, Vocabularies
 from aiayn.progress import progress
 
 logger = logging.getLogger(__name__)
@@ -46,28 +46,29 @@ class Builder:
 
     def build(
         self,
-        train: Callable[[Callable[[], Iterable[str]]], Tokenizer],
+        train: Callable[[Callable[[Collection[str]], Iterable[str]]], Vocabularies],
         *,
         sample: int,
-        tokenizer: Tokenizer | None = None,
+        vocabularies: Vocabularies | None = None,
     ) -> dict[str, Any]:
         """Run all stages; returns the statistics.
 
         Args:
-            train: Makes a tokenizer; it calls what it is given for the sentences, once or again.
-            sample: How many those are at most.
-            tokenizer: To take instead of a trained one.
+            train: Makes the tokenizers; it calls what it is given for the sentences of some sides, once or again.
+            sample: How many sentences of both sides those are at most.
+            vocabularies: To take instead of trained ones.
         """
         held_out = {split: _whole(self.text, split) for split in self.text.splits() if split != "train"}
         with self.stage("judge"):
-            verdicts = self.judge_text(held_out, Normaliser(tokenizer.model if tokenizer else None))
-        if tokenizer is None:
+            verdicts = self.judge_text(held_out, _normalisers(vocabularies))
+        if vocabularies is None:
             with self.stage("tokenizer"):
-                tokenizer = train(partial(self.sample, verdicts == KEPT, pairs=sample // 2))
+                vocabularies = train(partial(self.sample, verdicts == KEPT, pairs=sample // 2))
         with self.stage("encode"):
-            self.write_held_out(held_out, tokenizer)
-            tokens, near = self.encode(tokenizer, verdicts, held_out)
-        write(self.folder / "tokenizer.model", tokenizer.model)
+            self.write_held_out(held_out, vocabularies)
+            tokens, near = self.encode(vocabularies, verdicts, held_out)
+        for name, model in vocabularies.models.items():
+            write(self.folder / f"{name}.model", model)
         kept, removed = _counts(verdicts)
         logger.info("cleaning: %d pairs read, %d kept, removed: %s", len(verdicts), kept, removed)
         return {
@@ -76,19 +77,20 @@ class Builder:
             "kept": kept,
             "near_held_out": near,
             "tokens": tokens,
-            "vocab_size": tokenizer.vocab_size,
+            **vocabularies.sizes,
             "splits": {"train": kept, **{split: len(sources) for split, (sources, _) in held_out.items()}},
             "seconds": self.seconds,
         }
 
-    def judge_text(self, held_out: dict[str, Chunk], normalised: Normaliser) -> np.ndarray:
+    def judge_text(self, held_out: dict[str, Chunk], normalisers: tuple[Normaliser, Normaliser]) -> np.ndarray:
         """Apply the rules that need no tokens; verdicts, `(pairs,)`."""
         seen_sources, seen_targets = (
-            set(normalised([sentence.strip() for sentence in side])) for side in _sides(held_out)
+            set(normalised([sentence.strip() for sentence in side]))
+            for normalised, side in zip(normalisers, _sides(held_out), strict=True)
         )
         verdicts, hashes = [np.empty(0, np.uint8)], [np.empty(0, np.int64)]
         for chunk in _watched(_chunks(self.text), "judge"):
-            sources, targets = map(normalised, chunk)
+            sources, targets = (normalised(side) for normalised, side in zip(normalisers, chunk, strict=True))
             verdicts.append(self.cleaning.judge_text(sources, targets, held_out=(seen_sources, seen_targets)))
             hashes.append(pair_hashes(sources, targets))
         judged = np.concatenate(verdicts)
@@ -96,30 +98,31 @@ class Builder:
         _counts(judged)
         return judged
 
-    def sample(self, passed: np.ndarray, *, pairs: int) -> Iterator[str]:
-        """Sentences of a uniform sample of the pairs that passed; it depends on the text alone."""
+    def sample(self, passed: np.ndarray, sides: Collection[str], *, pairs: int) -> Iterator[str]:
+        """Sentences of some sides of a uniform sample of the pairs that passed; it depends on the text alone."""
         rows = np.flatnonzero(passed)
         if len(rows) > pairs:
             rows = np.random.default_rng(1).choice(rows, pairs, replace=False)
         chosen = np.zeros_like(passed)
         chosen[rows] = True
-        for sources, targets in self.selected(chosen, "tokenizer"):
-            yield from sources
-            yield from targets
+        for chunk in self.selected(chosen, "tokenizer"):
+            for side, sentences in zip(SIDES, chunk, strict=True):
+                if side in sides:
+                    yield from sentences
 
     def encode(
-        self, tokenizer: Tokenizer, verdicts: np.ndarray, held_out: dict[str, Chunk]
+        self, vocabularies: Vocabularies, verdicts: np.ndarray, held_out: dict[str, Chunk]
     ) -> tuple[dict[str, int], int]:
         """Write the training pairs that passed, and those that nearly are in dev or test; enter the rules by tokens.
 
         Returns:
             Tokens by side, and how many of the pairs that are kept nearly are in dev or test, on either side.
         """
-        encode = partial(_encode, tokenizer, self.cleaning, [NearDuplicates(side) for side in _sides(held_out)])
+        encode = partial(_encode, vocabularies, self.cleaning, [NearDuplicates(side) for side in _sides(held_out)])
         chunks = self.selected(verdicts == KEPT, "encode")
         judged, tokens, near = [], dict.fromkeys(SIDES, 0), 0
         with contextlib.ExitStack() as stack:
-            writers = [stack.enter_context(self.writer("train", side, tokenizer)) for side in SIDES]
+            writers = [stack.enter_context(self.writer("train", side, vocabularies)) for side in SIDES]
             listed = stack.enter_context((self.folder / NEAR).open("w", encoding="utf-8"))
             stack.callback(to_disk, listed)
             for verdict, alike, *encoded in _in_order(encode, chunks, workers=self.workers):
@@ -132,17 +135,17 @@ class Builder:
         verdicts[verdicts == KEPT] = np.concatenate(judged)
         return tokens, near
 
-    def write_held_out(self, held_out: dict[str, Chunk], tokenizer: Tokenizer) -> None:
+    def write_held_out(self, held_out: dict[str, Chunk], vocabularies: Vocabularies) -> None:
         """Write dev and test line for line, as text and encoded."""
         for split, texts in held_out.items():
-            encoded = encode_pairs(tokenizer, *texts)
+            encoded = encode_pairs(vocabularies, *texts)
             for side, sentences, ragged in zip(SIDES, texts, (encoded.source, encoded.target), strict=True):
                 write(self.folder / f"{split}.{side}.txt", "".join(f"{sentence}\n" for sentence in sentences))
-                with self.writer(split, side, tokenizer) as writer:
+                with self.writer(split, side, vocabularies) as writer:
                     writer.append(ragged)
 
-    def writer(self, split: str, side: str, tokenizer: Tokenizer) -> RaggedWriter:
-        return RaggedWriter(self.folder / f"{split}.{side}", vocab_size=tokenizer.vocab_size)
+    def writer(self, split: str, side: str, vocabularies: Vocabularies) -> RaggedWriter:
+        return RaggedWriter(self.folder / f"{split}.{side}", vocab_size=getattr(vocabularies, side).vocab_size)
 
     def selected(self, chosen: np.ndarray, stage: str) -> Iterator[Chunk]:
         """The chosen pairs of train, `chosen` being boolean, `(pairs,)`."""
@@ -165,15 +168,22 @@ class Builder:
 
 
 def _encode(
-    tokenizer: Tokenizer, cleaning: Cleaning, known: list[NearDuplicates], chunk: Chunk
+    vocabularies: Vocabularies, cleaning: Cleaning, known: list[NearDuplicates], chunk: Chunk
 ) -> tuple[np.ndarray, list[tuple[str, str]], Ragged, Ragged]:
     """Encode a chunk: verdicts; of the pairs that no rule removes the near duplicates, sources, and targets."""
-    encoded = encode_pairs(tokenizer, *chunk)
+    encoded = encode_pairs(vocabularies, *chunk)
     verdicts = cleaning.judge_lengths(encoded.source.lengths, encoded.target.lengths)
     keep = verdicts == KEPT
     pairs = itertools.compress(zip(*chunk, strict=True), keep.tolist())
     near = [pair for pair in pairs if pair[0] in known[0] or pair[1] in known[1]]
     return verdicts, near, encoded.source.select(keep), encoded.target.select(keep)
+
+
+def _normalisers(vocabularies: Vocabularies | None) -> tuple[Normaliser, Normaliser]:
+    """What the tokenizers of source and target see of sentences, those that are given or any trained here."""
+    if vocabularies is None:
+        return Normaliser(), Normaliser()
+    return Normaliser(vocabularies.source.model), Normaliser(vocabularies.target.model)
 
 
 def _sides(held_out: dict[str, Chunk]) -> tuple[list[str], list[str]]:

@@ -1,9 +1,9 @@
-"""A prepared corpus: clean, train the tokenizer or take a given one, encode; found again by the hash of its inputs.
+"""A prepared corpus: clean, train tokenizers or take given ones, encode; found again by the hash of its inputs.
 
 On disk a corpus is a folder with `train.source.tokens.npy` (the sentences end to end, without special symbols) and
-`train.source.offsets.npy` (where each begins) for every split and side, dev's and test's text, `tokenizer.model`,
-`statistics.json`, and `near_held_out.tsv` (training pairs that are nearly in dev or test). It appears under its name
-when it is complete, never before.
+`train.source.offsets.npy` (where each begins) for every split and side, dev's and test's text, `tokenizer.model` (and
+`target_tokenizer.model`, where the sides share none), `statistics.json`, and `near_held_out.tsv` (training pairs that
+are nearly in dev or test). It appears under its name when it is complete, never before.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from aiayn.data.builder import NEAR, SIDES, Builder, write
 from aiayn.data.cleaning import Cleaning
 from aiayn.data.parallel_text import ParallelText
 from aiayn.data.ragged import EncodedPairs, Ragged
-from aiayn.data.tokenizer import Tokenizer, VocabularySizeError
+from aiayn.data.tokenizer import NAMES, Tokenizer, Vocabularies, VocabularySizeError
 
 logger = logging.getLogger(__name__)
 
@@ -35,21 +35,22 @@ class Corpus:
 
     Attributes:
         path: Its folder.
-        tokenizer: The tokenizer that encoded it.
+        vocabularies: The tokenizers that encoded it.
         statistics: Pairs read, removed by each rule, and kept; those kept that are nearly in dev or test; tokens by
-            side; size of the vocabulary; seconds by stage; pairs by split.
+            side; sizes of the vocabularies; seconds by stage; pairs by split.
     """
 
-    def __init__(self, path: Path, *, tokenizer: Tokenizer, statistics: dict[str, Any]) -> None:
-        self.path, self.tokenizer, self.statistics = path, tokenizer, statistics
+    def __init__(self, path: Path, *, vocabularies: Vocabularies, statistics: dict[str, Any]) -> None:
+        self.path, self.vocabularies, self.statistics = path, vocabularies, statistics
 
     @classmethod
     def open(cls, path: Path) -> Self:
         """Open a folder that `prepare` made."""
         try:
             statistics = json.loads((path / "statistics.json").read_text(encoding="utf-8"))
-            tokenizer = Tokenizer((path / "tokenizer.model").read_bytes())
-            corpus = cls(path, tokenizer=tokenizer, statistics=statistics)
+            names = NAMES if "source_vocab_size" in statistics else NAMES[:1]
+            vocabularies = Vocabularies.of({name: (path / f"{name}.model").read_bytes() for name in names})
+            corpus = cls(path, vocabularies=vocabularies, statistics=statistics)
             damaged = [split for split, pairs in statistics["splits"].items() if len(corpus.pairs(split)) != pairs]
         except (OSError, ValueError, KeyError) as error:
             raise ValueError(f"{path} is not a complete corpus; delete it and run again. ({error})") from error
@@ -81,7 +82,8 @@ def prepare(
     cleaning: Cleaning,
     workers: int,
     byte_fallback: bool = False,
-    tokenizer: Tokenizer | None = None,
+    shared_vocabulary: bool = True,
+    vocabularies: Vocabularies | None = None,
 ) -> Corpus:
     """Find the corpus of this text and these settings, or build it.
 
@@ -91,13 +93,14 @@ def prepare(
     Args:
         text: Where the sentences come from.
         folder: Holds the prepared corpora, one subfolder each.
-        vocab_size: Ids of the joint vocabulary; fewer, with a warning, where the text has no so many pieces.
+        vocab_size: Ids of the vocabulary, or of each; fewer, with a warning, where the text has no so many pieces.
         character_coverage: Share of the text's characters that get ids of their own.
-        tokenizer_sample: Most sentences, both sides together, to train the tokenizer on; bounds its memory.
+        tokenizer_sample: Most sentences, both sides together, to train the tokenizers on; bounds their memory.
         cleaning: Rules for the training pairs.
         workers: Threads that encode; 0 encodes in the calling one.
         byte_fallback: Whether characters without an id of their own are spelled in bytes.
-        tokenizer: To take instead of a trained one; the four settings of the training then do not count.
+        shared_vocabulary: Whether both sides have one tokenizer, or each its own.
+        vocabularies: To take instead of trained ones; the five settings of the training then do not count.
     """
     fingerprint = text.fingerprint()  # a file that is named and not there is said first
     for split in ("train", "dev"):
@@ -114,10 +117,13 @@ def prepare(
         "tokenizer_sample": tokenizer_sample,
         "cleaning": asdict(cleaning),
     }
-    if tokenizer is not None:
-        settings = {"text": fingerprint, "tokenizer": tokenizer.hash, "cleaning": asdict(cleaning)}
-    elif byte_fallback:  # not named where it is off, as in corpora that are older than it
+    # Named where they are not as in corpora that are older than they.
+    if byte_fallback:
         settings["byte_fallback"] = True
+    if not shared_vocabulary:
+        settings["shared_vocabulary"] = False
+    if vocabularies is not None:
+        settings = {"text": fingerprint, "tokenizer": vocabularies.hash, "cleaning": asdict(cleaning)}
     key = hashlib.sha256(json.dumps({"format": FORMAT, **settings}, sort_keys=True).encode()).hexdigest()[:16]
     path = folder.absolute() / key
     if not path.exists():
@@ -128,12 +134,13 @@ def prepare(
                 with _appearing(path) as temporary:
                     builder = Builder(text, temporary, cleaning=cleaning, workers=workers)
                     train = partial(
-                        _largest_tokenizer,
+                        _learnt,
+                        shared=shared_vocabulary,
                         vocab_size=vocab_size,
                         character_coverage=character_coverage,
                         byte_fallback=byte_fallback,
                     )
-                    statistics = builder.build(train, sample=tokenizer_sample, tokenizer=tokenizer)
+                    statistics = builder.build(train, sample=tokenizer_sample, vocabularies=vocabularies)
                     write(temporary / "statistics.json", json.dumps(statistics | {"settings": settings}, indent=2))
                 if near := statistics["near_held_out"]:
                     logger.warning(
@@ -147,16 +154,37 @@ def prepare(
     return Corpus.open(path)
 
 
+def _learnt(
+    sentences: Callable[[Collection[str]], Iterable[str]], *, shared: bool, vocab_size: int, **settings: Any
+) -> Vocabularies:
+    """Train a tokenizer for both sides, or one for each.
+
+    Args:
+        sentences: Gives those of some sides.
+        shared: Whether it is one for both.
+        vocab_size: Of each tokenizer.
+        settings: Further ones of `Tokenizer.train`.
+    """
+    if shared:
+        return Vocabularies.joint(_largest_tokenizer(partial(sentences, SIDES), "text", vocab_size, settings))
+    tokenizers = []
+    for side in SIDES:
+        try:
+            tokenizers.append(_largest_tokenizer(partial(sentences, [side]), f"{side} text", vocab_size, settings))
+        except ValueError as error:
+            raise ValueError(f"The {side} side, with data.shared_vocabulary=false: {error}") from error
+    return Vocabularies(*tokenizers)
+
+
 def _largest_tokenizer(
-    sentences: Callable[[], Iterable[str]], *, vocab_size: int, character_coverage: float, byte_fallback: bool
+    sentences: Callable[[], Iterable[str]], what: str, vocab_size: int, settings: dict[str, Any]
 ) -> Tokenizer:
     """Train a tokenizer of `vocab_size` ids, or of as many as the text allows: SentencePiece says how many they are."""
-    train = partial(Tokenizer.train, character_coverage=character_coverage, byte_fallback=byte_fallback)
     try:
-        return train(sentences(), vocab_size=vocab_size)
+        return Tokenizer.train(sentences(), vocab_size=vocab_size, **settings)
     except VocabularySizeError as error:
-        logger.warning("data.vocab_size=%d is more than the text allows: it is %d", vocab_size, error.largest)
-        return train(sentences(), vocab_size=error.largest)
+        logger.warning("data.vocab_size=%d is more than the %s allows: it is %d", vocab_size, what, error.largest)
+        return Tokenizer.train(sentences(), vocab_size=error.largest, **settings)
 
 
 @contextlib.contextmanager

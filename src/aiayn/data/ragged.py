@@ -11,7 +11,7 @@ from typing import IO, Any, Self
 
 import numpy as np
 
-from aiayn.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from aiayn.data.tokenizer import BOS, EOS, PAD, Vocabularies
 
 
 class Ragged:
@@ -142,11 +142,12 @@ class EncodedPairs:
         return 1 + int(max(self.source.lengths.max(initial=0), self.target.lengths.max(initial=0)))
 
 
-def encode_pairs(tokenizer: Tokenizer, sources: Sequence[str], targets: Sequence[str]) -> EncodedPairs:
+def encode_pairs(vocabularies: Vocabularies, sources: Sequence[str], targets: Sequence[str]) -> EncodedPairs:
     """Encode sentences in memory; for text of evaluation size."""
     if len(sources) != len(targets):
         raise ValueError(f"Sources and targets must be as many, got {len(sources)} and {len(targets)}.")
-    return EncodedPairs(Ragged.join(tokenizer.encode(sources)), Ragged.join(tokenizer.encode(targets)))
+    encoded = vocabularies.source.encode(sources), vocabularies.target.encode(targets)
+    return EncodedPairs(*map(Ragged.join, encoded))
 
 
 def to_disk(file: IO[bytes] | IO[str]) -> None:

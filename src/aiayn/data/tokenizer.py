@@ -1,4 +1,4 @@
-"""Subwords: a joint byte-pair encoding of both languages (section 5.1), trained and applied by SentencePiece.
+"""Subwords: a byte-pair encoding of both languages together (section 5.1), or of each, by SentencePiece.
 
 A tokenizer is the bytes of its SentencePiece model and nothing else, so it travels inside a corpus and inside every
 checkpoint. The ids of the four special symbols are fixed here for the whole project. Encoded sentences hold none of
@@ -11,7 +11,9 @@ import hashlib
 import io
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import sentencepiece
@@ -19,6 +21,8 @@ import sentencepiece
 PAD, UNK, BOS, EOS = range(4)
 SPACE = "\u2581"  # in pieces; one that begins with it begins a word
 RULE = "nmt_nfkc"  # by which SentencePiece normalises, and has always done here
+# By which corpora, checkpoints and exports name the tokenizers of the two sides; a shared one by the first alone.
+NAMES = ("tokenizer", "target_tokenizer")
 
 
 class VocabularySizeError(ValueError):
@@ -61,8 +65,8 @@ class Tokenizer:
         """Learn a byte-pair encoding; the same sentences give the same model, byte for byte.
 
         Args:
-            sentences: Of both languages, read once and kept in memory: give a sample of a large text. (SentencePiece
-                would draw one itself, but another in every process: its generator has no seed for that.)
+            sentences: Read once and kept in memory: give a sample of a large text. (SentencePiece would draw one
+                itself, but another in every process: its generator has no seed for that.)
             vocab_size: Number of ids, special symbols included.
             character_coverage: Share of the text's characters that get ids of their own; rarer ones become UNK.
             byte_fallback: Give each of the 256 bytes an id, and spell rarer characters in UTF-8, so that none is UNK.
@@ -144,6 +148,52 @@ class Tokenizer:
 
     def __reduce__(self) -> tuple[Callable[[bytes], "Tokenizer"], tuple[bytes]]:
         return type(self), (self.model,)
+
+
+@dataclass(frozen=True)
+class Vocabularies:
+    """The tokenizers of the two sides: the same object twice where they share one."""
+
+    source: Tokenizer
+    target: Tokenizer
+
+    @classmethod
+    def joint(cls, tokenizer: Tokenizer) -> Self:
+        """One tokenizer for both sides."""
+        return cls(tokenizer, tokenizer)
+
+    @classmethod
+    def of(cls, models: Mapping[str, bytes]) -> Self:
+        """Those whose serialised models were stored under `NAMES`."""
+        source, *target = [Tokenizer(models[name]) for name in NAMES if name in models]
+        return cls(source, *(target or [source]))
+
+    @property
+    def shared(self) -> bool:
+        return self.source is self.target
+
+    @property
+    def models(self) -> dict[str, bytes]:
+        """The serialised models to be stored, under `NAMES`."""
+        sides = [self.source] if self.shared else [self.source, self.target]
+        return {name: tokenizer.model for name, tokenizer in zip(NAMES, sides, strict=False)}
+
+    @property
+    def hash(self) -> str:
+        """As `models_hash`."""
+        return models_hash(self.models)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What a model is given besides its config."""
+        own = {} if self.shared else {"source_vocab_size": self.source.vocab_size}
+        return {"vocab_size": self.target.vocab_size, **own}
+
+
+def models_hash(models: Mapping[str, bytes]) -> str:
+    """In hexadecimal, equal for equal `Vocabularies.models` only: SHA-256 of a shared one, else that of both hashes."""
+    hashes = [hashlib.sha256(models[name]).hexdigest() for name in NAMES if name in models]
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 class Normaliser:

@@ -14,17 +14,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import ctranslate2
 import numpy as np
 import torch
 
 from aiayn.checkpoints import checkpoint
-from aiayn.data.tokenizer import Tokenizer
+from aiayn.data.tokenizer import Vocabularies
 from aiayn.inference.beam_search import Hypothesis, by_length, check, length_penalty
 
-VOCABULARY = "shared_vocabulary.json"  # as CTranslate2 names it
+if TYPE_CHECKING:  # of the extra `export`, which only those need who have exported
+    import ctranslate2
+
 LENGTHS = range(2, 10**6 + 1)  # positions that a model can have: for a token and EOS at least
 
 
@@ -34,27 +35,27 @@ class Exported:
 
     Attributes:
         engine: searches and scores.
-        tokenizer: the one the model was trained with; its pieces are the engine's vocabulary.
+        vocabularies: those the model was trained with; their pieces are the engine's.
         config: the run's.
         longest: positions that the model can encode.
         step: optimizer steps behind it.
     """
 
-    engine: ctranslate2.Translator
-    tokenizer: Tokenizer
+    engine: "ctranslate2.Translator"
+    vocabularies: Vocabularies
     config: dict[str, Any]
     longest: int
     step: int
 
     @cached_property
     def pieces(self) -> np.ndarray:
-        """What each id stands for, `(vocab,)`."""
-        return np.array(self.tokenizer.vocabulary, dtype=object)
+        """What each id of a source stands for, `(vocab,)`."""
+        return np.array(self.vocabularies.source.vocabulary, dtype=object)
 
     @cached_property
     def ids(self) -> dict[str, int]:
-        """The id of each piece."""
-        return {piece: token for token, piece in enumerate(self.pieces)}
+        """The id of each piece of a target."""
+        return {piece: token for token, piece in enumerate(self.vocabularies.target.vocabulary)}
 
 
 def load(folder: Path) -> Exported:
@@ -63,6 +64,8 @@ def load(folder: Path) -> Exported:
     Raises:
         ValueError: if it is none, or damaged.
     """
+    import ctranslate2
+
     content = checkpoint.read_exported(folder, kind="ctranslate2")
     longest = content.get("longest")
     if type(longest) is not int or longest not in LENGTHS:  # True is an int, too
@@ -70,15 +73,19 @@ def load(folder: Path) -> Exported:
             f"checkpoint {folder} was not written by aiayn: longest must be a whole number from {LENGTHS[0]} to "
             f"{LENGTHS[-1]}, got {longest}."
         )
-    tokenizer = checkpoint.stored_tokenizer(content, folder)
+    vocabularies = checkpoint.stored_vocabularies(content, folder)
+    # As CTranslate2 names them.
+    files = {"source_vocabulary.json": vocabularies.source, "target_vocabulary.json": vocabularies.target}
+    if vocabularies.source.vocabulary == vocabularies.target.vocabulary:
+        files = {"shared_vocabulary.json": vocabularies.source}
     try:
         engine = ctranslate2.Translator(str(folder), intra_threads=torch.get_num_threads())
-        vocabulary = json.loads((folder / VOCABULARY).read_text(encoding="utf-8"))
+        pieces = {name: json.loads((folder / name).read_text(encoding="utf-8")) for name in files}
     except (RuntimeError, ValueError, OSError) as error:
         raise ValueError(f"checkpoint {folder} cannot be read by CTranslate2: {error}.") from error
-    if vocabulary != tokenizer.vocabulary:
-        raise ValueError(f"checkpoint {folder} is damaged: {VOCABULARY} does not hold the pieces of its tokenizer.")
-    return Exported(engine, tokenizer, content["config"], longest, content["global_step"])
+    if wrong := [name for name, tokenizer in files.items() if pieces[name] != tokenizer.vocabulary]:
+        raise ValueError(f"checkpoint {folder} is damaged: {wrong[0]} does not hold the pieces of its tokenizer.")
+    return Exported(engine, vocabularies, content["config"], longest, content["global_step"])
 
 
 def decode(

@@ -1,7 +1,8 @@
 """A finished model for other programs: CTranslate2's format, which decodes fast on CPUs, and safetensors.
 
-Both are folders that suffice alone: weights, `tokenizer.model` (SentencePiece's own file), and `aiayn.json` with the
-run's config. CTranslate2 computes the same function. Where its layout is another one, the weights are written for it:
+Both are folders that suffice alone: weights, `tokenizer.model` (SentencePiece's own file; `target_tokenizer.model` too,
+where each side has its own), and `aiayn.json` with the run's config. CTranslate2 computes the same function. Where its
+layout is another one, the weights are written for it:
 
 - Positions are tables: its own sinusoids have other rates, and all sines come first. So there is a greatest length,
   that of the model's table: 1024, or `model.position.max_length`.
@@ -12,32 +13,36 @@ run's config. CTranslate2 computes the same function. Where its layout is anothe
 """
 
 import json
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from ctranslate2.specs import TransformerSpec
-from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES, LayerSpec
 from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional
 
-from aiayn.checkpoints.checkpoint import FORMATS, MANIFEST, TOKENIZER, WEIGHTS, Checkpoint, weights_hash
-from aiayn.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+from aiayn.checkpoints.checkpoint import FORMATS, MANIFEST, WEIGHTS, Checkpoint, weights_hash
+from aiayn.data.tokenizer import BOS, EOS, PAD, UNK, Vocabularies
 from aiayn.model.attention.multi_head import MultiHeadAttention
-from aiayn.model.decoder import Decoder, DecoderLayer
+from aiayn.model.decoder import DecoderLayer
 from aiayn.model.dropout import Dropout
-from aiayn.model.encoder import Encoder, EncoderLayer
+from aiayn.model.encoder import EncoderLayer
 from aiayn.model.feed_forward.relu import FeedForward
 from aiayn.model.norm.post import PostNorm
 from aiayn.model.position.learned import LearnedPosition
 from aiayn.model.position.sinusoidal import SinusoidalPosition
-from aiayn.model.transformer import Transformer
+from aiayn.model.stack import Stack
+from aiayn.model.transformer import TranslationTransformer
+
+if TYPE_CHECKING:  # of the extra `export`, which only those need who export
+    from ctranslate2.specs import TransformerSpec
+    from ctranslate2.specs.model_spec import LayerSpec
 
 FORBIDDEN = -1e4  # a logit that no other comes near; float16 can hold it
 # Modules whose computation CTranslate2 has too, and those that hold them together.
 KNOWN = {
-    *(Transformer, Encoder, EncoderLayer, Decoder, DecoderLayer, MultiHeadAttention, FeedForward, PostNorm),
+    *(TranslationTransformer, Stack, EncoderLayer, DecoderLayer, MultiHeadAttention, FeedForward, PostNorm),
     *(SinusoidalPosition, LearnedPosition, Dropout, nn.ModuleList, nn.Embedding, nn.Linear, nn.LayerNorm),
 }
 
@@ -54,20 +59,25 @@ def write_safetensors(loaded: Checkpoint, folder: Path) -> None:
     _write_rest(loaded, folder, {"format": "safetensors"})
 
 
-def write_ctranslate2(loaded: Checkpoint, folder: Path, *, quantization: str | None = None) -> None:
+def write_ctranslate2(
+    loaded: Checkpoint, folder: Path, *, quantization: str | None = None, trust: Collection[str] = ()
+) -> None:
     """Write a model of CTranslate2; `ctranslate2_decoder.load` reads the folder.
 
     Args:
         loaded: A model of the paper's parts.
         folder: Exists.
         quantization: How the weights are kept, as CTranslate2 names it: "int8", "float16", ...; None: float32.
+        trust: As for `Checkpoint.model`; what CTranslate2 cannot do is said of others too.
 
     Raises:
         ValueError: if CTranslate2 has no such quantization, or no counterpart to a part of the model.
     """
+    from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
+
     if quantization not in (None, *ACCEPTED_MODEL_TYPES):
         raise ValueError(f"quantization must be one of {', '.join(ACCEPTED_MODEL_TYPES)} or null, got {quantization}.")
-    spec = specification(loaded.model(), loaded.tokenizer)
+    spec = specification(loaded.model(trust=trust), loaded.vocabularies)
     longest = len(spec.decoder.position_encodings.encodings)
     spec.validate()
     spec.optimize(quantization)
@@ -76,19 +86,20 @@ def write_ctranslate2(loaded: Checkpoint, folder: Path, *, quantization: str | N
 
 
 def _write_rest(loaded: Checkpoint, folder: Path, facts: dict[str, Any]) -> None:
-    """Tokenizer and manifest, which marks the folder as an export."""
-    (folder / TOKENIZER).write_bytes(loaded.tokenizer.model)
+    """Tokenizers and manifest, which marks the folder as an export."""
+    for name, model in loaded.vocabularies.models.items():
+        (folder / f"{name}.model").write_bytes(model)
     manifest = {
         **facts,
         "weights_hash": weights_hash(folder / FORMATS[facts["format"]]),
         "global_step": loaded.step,
-        "tokenizer_hash": loaded.tokenizer.hash,
+        "tokenizer_hash": loaded.vocabularies.hash,
         "config": loaded.config,
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
-def specification(model: Transformer, tokenizer: Tokenizer) -> TransformerSpec:
+def specification(model: TranslationTransformer, vocabularies: Vocabularies) -> "TransformerSpec":
     """The model as CTranslate2 describes one, in float32; quantizing it may change the model's own weights.
 
     Raises:
@@ -99,11 +110,14 @@ def specification(model: Transformer, tokenizer: Tokenizer) -> TransformerSpec:
             f"the model has parts that CTranslate2 does not know: {', '.join(sorted(strange))}; "
             "format=safetensors takes every model."
         )
+    from ctranslate2.specs import TransformerSpec
+
     encoder: Any = model.encoder.layers
     decoder: Any = model.decoder.layers
-    spec = TransformerSpec.from_config(len(encoder), encoder[0].self_attention.heads, pre_norm=False)
-    vocabulary = tokenizer.vocabulary
-    spec.register_source_vocabulary(vocabulary)
+    depths = len(encoder), len(decoder)
+    spec = TransformerSpec.from_config(depths, encoder[0].self_attention.heads, pre_norm=False)
+    vocabulary = vocabularies.target.vocabulary
+    spec.register_source_vocabulary(vocabularies.source.vocabulary)
     spec.register_target_vocabulary(vocabulary)
     config = spec.config
     config.unk_token, config.bos_token, config.eos_token = (vocabulary[token] for token in (UNK, BOS, EOS))
@@ -134,28 +148,28 @@ def _plain(weight: Tensor) -> Tensor:
     return weight.detach().float()
 
 
-def _linear(spec: LayerSpec, weight: Tensor, bias: Tensor) -> None:
+def _linear(spec: "LayerSpec", weight: Tensor, bias: Tensor) -> None:
     spec.weight, spec.bias = _plain(weight), _plain(bias)
 
 
-def _norm(spec: LayerSpec, norm: PostNorm) -> None:
+def _norm(spec: "LayerSpec", norm: PostNorm) -> None:
     spec.gamma, spec.beta = _plain(norm.norm.weight), _plain(norm.norm.bias)
 
 
-def _feed_forward(spec: LayerSpec, feed_forward: FeedForward, norm: PostNorm) -> None:
+def _feed_forward(spec: "LayerSpec", feed_forward: FeedForward, norm: PostNorm) -> None:
     _linear(spec.linear_0, feed_forward.inner.weight, feed_forward.inner.bias)
     _linear(spec.linear_1, feed_forward.outer.weight, feed_forward.outer.bias)
     _norm(spec.layer_norm, norm)
 
 
-def _self_attention(spec: LayerSpec, attention: MultiHeadAttention, norm: PostNorm) -> None:
+def _self_attention(spec: "LayerSpec", attention: MultiHeadAttention, norm: PostNorm) -> None:
     """Two linear maps: to queries, keys and values; and from all heads."""
     weights, biases = _projections(attention)
     _linear(spec.linear[0], torch.cat(weights), torch.cat(biases))
     _attention_output(spec, attention, norm)
 
 
-def _cross_attention(spec: LayerSpec, attention: MultiHeadAttention, norm: PostNorm) -> None:
+def _cross_attention(spec: "LayerSpec", attention: MultiHeadAttention, norm: PostNorm) -> None:
     """Three linear maps: to queries; to keys and values; and from all heads."""
     weights, biases = _projections(attention)
     _linear(spec.linear[0], weights[0], biases[0])
@@ -165,19 +179,26 @@ def _cross_attention(spec: LayerSpec, attention: MultiHeadAttention, norm: PostN
 
 def _projections(attention: MultiHeadAttention) -> tuple[list[Tensor], list[Tensor]]:
     """Weights `(heads * width, d_model)` and biases `(heads * width,)` of queries, keys and values."""
-    weights = attention.projection.weight.split(attention.widths)
-    biases = attention.projection.bias.split(attention.widths)
+    weights = attention.query.weight, *_keys_and_values(attention.memory.weight, attention)
+    biases = attention.query.bias, *_keys_and_values(attention.memory.bias, attention)
     return [_widened(part, attention) for part in weights], [_widened(part, attention) for part in biases]
+
+
+def _keys_and_values(rows: Tensor, attention: MultiHeadAttention) -> list[Tensor]:
+    """Rows of keys and of values, each of which heads that share them get a copy of."""
+    heads = rows.unflatten(0, (attention.kv_heads, -1))  # (kv_heads, d_k + d_v, ...)
+    heads = heads.repeat_interleave(attention.heads // attention.kv_heads, dim=0)
+    return [part.flatten(0, 1) for part in heads.split([attention.d_k, attention.d_v], dim=1)]
 
 
 def _widened(rows: Tensor, attention: MultiHeadAttention) -> Tensor:
     """Fill up each head's rows of `rows` `(heads * d_k or d_v, ...)` with zeros to the wider of d_k and d_v."""
     heads = rows.unflatten(0, (attention.heads, -1)).movedim(1, -1)  # (heads, ..., d_k or d_v)
-    width = max(attention.widths) // attention.heads
+    width = max(attention.d_k, attention.d_v)
     return functional.pad(heads, (0, width - heads.size(-1))).movedim(-1, 1).flatten(0, 1)
 
 
-def _attention_output(spec: LayerSpec, attention: MultiHeadAttention, norm: PostNorm) -> None:
+def _attention_output(spec: "LayerSpec", attention: MultiHeadAttention, norm: PostNorm) -> None:
     _linear(spec.linear[-1], _widened(attention.output.weight.T, attention).T, attention.output.bias)
-    spec.queries_scale = (attention.widths[0] // attention.heads) ** -0.5
+    spec.queries_scale = attention.d_k**-0.5
     _norm(spec.layer_norm, norm)

@@ -1,7 +1,7 @@
 """Sentences in, sentences out: what dev BLEU, evaluation, translation and the service all call."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,12 +11,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from aiayn.checkpoints.checkpoint import Checkpoint, is_exported, read
-from aiayn.data.tokenizer import Tokenizer
+from aiayn.data.tokenizer import Tokenizer, Vocabularies
 from aiayn.inference import ctranslate2_decoder, ensemble, export, sampling
 from aiayn.inference.beam_search import Hypothesis, decode, length_penalty
 from aiayn.inference.ctranslate2_decoder import Exported
-from aiayn.inference.ensemble import Ensemble
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 from aiayn.progress import progress
 
 log = logging.getLogger(__name__)
@@ -68,18 +67,18 @@ class Translator:
     """Translate plain text.
 
     Args:
-        tokenizer: The one that the model was trained with.
+        vocabularies: Those that the model was trained with.
         decode: Searches for targets.
         alpha: Of the length penalty, for translations that are put together from pieces.
         max_source_length: Longer sources, in tokens, are cut into pieces that are translated one by one; None: never.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, decode: Decode, *, alpha: float = 0.6, max_source_length: int | None = None
+        self, vocabularies: Vocabularies, decode: Decode, *, alpha: float = 0.6, max_source_length: int | None = None
     ) -> None:
         if max_source_length is not None and max_source_length < 1:
             raise ValueError(f"max_source_length must be at least 1, got {max_source_length}.")
-        self.tokenizer = tokenizer
+        self.vocabularies = vocabularies
         self.decode = decode
         self.alpha = alpha
         self.max_source_length = max_source_length
@@ -115,7 +114,7 @@ class Translator:
             ValueError: as `check_sentences`.
         """
         check_sentences(sentences)
-        pieces = [self._pieces(source) for source in self.tokenizer.encode(sentences)]
+        pieces = [self._pieces(source) for source in self.vocabularies.source.encode(sentences)]
         if long := sum(len(sentence) > 1 for sentence in pieces):
             limit = f"more than {self.max_source_length} tokens"
             log.warning("%d of %d sentences have %s and are translated in pieces", long, len(pieces), limit)
@@ -123,7 +122,7 @@ class Translator:
         with progress(f"translating {name}".strip(), total=len(flat), silent=silent) as advance:
             decoded = iter(self.decode(flat, n_best=n, progress=advance))
         hypotheses = [self._joined([next(decoded) for _ in sentence]) for sentence in pieces]
-        texts = iter(self.tokenizer.decode([found.tokens for sentence in hypotheses for found in sentence]))
+        texts = iter(self.vocabularies.target.decode([found.tokens for sentence in hypotheses for found in sentence]))
         return [
             [Translation(next(texts), best.tokens, best.score, best.log_probability, len(parts)) for best in found]
             for found, parts in zip(hypotheses, pieces, strict=True)
@@ -157,7 +156,7 @@ def distinct(
 
     Args:
         search: `beam_search.decode` or another one with its arguments, with a model and the other settings.
-        tokenizer: Of the model.
+        tokenizer: Of the model's target side.
         beam: Of the first search.
         tokens_per_batch: Of the first search; a wider one gets less, so that it needs no more memory.
     """
@@ -195,8 +194,8 @@ def different(hypotheses: Sequence[Hypothesis], tokenizer: Tokenizer) -> list[Hy
 
 
 def translator(
-    model: Transformer | Ensemble | Exported,
-    tokenizer: Tokenizer,
+    model: Model | Exported,
+    vocabularies: Vocabularies,
     *,
     beam: int,
     alpha: float,
@@ -224,7 +223,7 @@ def translator(
             )
         of_its_kind: Any = ctranslate2_decoder.decode if isinstance(model, Exported) else decode
         beamed = partial(of_its_kind, model, **settings)
-        search = distinct(beamed, tokenizer, beam=beam, tokens_per_batch=tokens_per_batch)
+        search = distinct(beamed, vocabularies.target, beam=beam, tokens_per_batch=tokens_per_batch)
     elif isinstance(model, Exported):
         raise ValueError("samples are drawn with backend=torch; with CTranslate2 give inference=beam or greedy.")
     else:
@@ -233,26 +232,32 @@ def translator(
         search = partial(sampling.decode, model, **settings, tokens_per_batch=tokens_per_batch)
     limits = [max_source_length, None if model.longest is None else model.longest - 1]  # EOS is added
     limit = min((limit for limit in limits if limit is not None), default=None)
-    return Translator(tokenizer, search, alpha=alpha, max_source_length=limit)
+    return Translator(vocabularies, search, alpha=alpha, max_source_length=limit)
 
 
-def load(*paths: str | Path, backend: str | None = None, accelerator: str = "auto", **inference: Any) -> Translator:
+def load(
+    *paths: str | Path,
+    backend: str | None = None,
+    accelerator: str = "auto",
+    trust: Collection[str] = (),
+    **inference: Any,
+) -> Translator:
     """What `aiayn.load` calls; its arguments and errors are said there."""
-    loaded, model = open_with(backend, [Path(path) for path in paths], accelerator=accelerator)
+    loaded, model = open_with(backend, [Path(path) for path in paths], accelerator=accelerator, trust=trust)
     search = {**loaded.config["inference"], **inference}
     if missing := [name for name in ("beam", "alpha", "max_extra_length", "tokens_per_batch") if name not in search]:
         raise ValueError(f"the checkpoint's config has no inference.{missing[0]}; give {missing[0]}=... to load.")
-    return translator(model, loaded.tokenizer, **search)
+    return translator(model, loaded.vocabularies, **search)
 
 
 def open_with(
-    backend: str | None, paths: Sequence[Path], *, accelerator: str
-) -> tuple[Checkpoint | Exported, Transformer | Ensemble | Exported]:
-    """Tokenizer and config, and the model that `translator` takes; arguments and errors are those of `aiayn.load`."""
+    backend: str | None, paths: Sequence[Path], *, accelerator: str, trust: Collection[str] = ()
+) -> tuple[Checkpoint | Exported, Model | Exported]:
+    """Vocabularies and config, and the model that `translator` takes; all else is as for `aiayn.load`."""
     exported = len(paths) == 1 and is_exported(paths[0], kind="ctranslate2")
     backend = backend or ("ctranslate2" if exported else "torch")
     if backend == "torch":
-        return ensemble.load(paths, accelerator=accelerator)
+        return ensemble.load(paths, accelerator=accelerator, trust=trust)
     if backend != "ctranslate2":
         raise ValueError(f"backend must be torch or ctranslate2, got {backend}.")
     if len(paths) != 1:
@@ -263,7 +268,7 @@ def open_with(
         loaded = read(paths[0])
         try:
             with TemporaryDirectory() as folder:
-                export.write_ctranslate2(loaded, Path(folder))
+                export.write_ctranslate2(loaded, Path(folder), trust=trust)
                 model = ctranslate2_decoder.load(Path(folder))
         except OSError as error:
             raise OSError(

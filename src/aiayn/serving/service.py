@@ -101,7 +101,7 @@ class Service:
         attend: Attend | None,
         local: bool = False,
     ) -> None:
-        self.tokenizer = translator.tokenizer
+        self.tokenizer = translator.vocabularies.source
         self.beam = beam
         self.limits = limits
         self.about = about

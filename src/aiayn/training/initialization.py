@@ -4,17 +4,17 @@ from pathlib import Path
 from typing import Any
 
 from aiayn.checkpoints import checkpoint
-from aiayn.data.tokenizer import Tokenizer
+from aiayn.data.tokenizer import Vocabularies
 from aiayn.files import digest
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 
 
-def initialize(model: Transformer, tokenizer: Tokenizer, path: Path) -> dict[str, Any]:
+def initialize(model: Model, vocabularies: Vocabularies, path: Path) -> dict[str, Any]:
     """Give a model the weights of a run, its averaged ones, or of a checkpoint file.
 
     Args:
         model: Before its first step. Optimizer and schedule begin anew.
-        tokenizer: The run's.
+        vocabularies: The run's.
         path: `training.initialize`.
 
     Returns:
@@ -25,10 +25,12 @@ def initialize(model: Transformer, tokenizer: Tokenizer, path: Path) -> dict[str
     """
     file = checkpoint.located(path)
     loaded = checkpoint.read(file)
-    if loaded.tokenizer.hash != tokenizer.hash:
+    if loaded.vocabularies.hash != vocabularies.hash:
+        kind = vocabularies.shared != loaded.vocabularies.shared
+        also = f" and data.shared_vocabulary={str(loaded.vocabularies.shared).lower()}" if kind else ""
         raise ValueError(
-            f"training.initialize={path} has another vocabulary, {loaded.tokenizer.hash[:16]}, than this run, "
-            f"{tokenizer.hash[:16]}, so its embeddings stand for other pieces; give data.tokenizer={path} too."
+            f"training.initialize={path} has another vocabulary, {loaded.vocabularies.hash[:16]}, than this run, "
+            f"{vocabularies.hash[:16]}, so its embeddings stand for other pieces; give data.tokenizer={path}{also} too."
         )
     ours, theirs = model.state_dict(), loaded.weights
     for name in [*ours, *(name for name in theirs if name not in ours)]:

@@ -7,6 +7,8 @@ the queue when its time is over. What differs here:
 - A task that fails leaves with an exit code, so that SLURM ends the others, which would wait for it.
 - The sweep is over when SLURM has no job of it left, not when each job has answered: one that was killed never does. It
   ends with a table and an exit code, as under `launcher=process`.
+
+Hydra passes over a module with such a name: the package imports it, where the extra `slurm` is installed.
 """
 
 import logging
@@ -43,7 +45,7 @@ LONGEST_PAUSE = 30.0  # seconds between two looks at the queue
 class SlurmLauncherConfig(SlurmQueueConf):
     """`hydra/launcher=slurm`: what hydra-submitit-launcher lets one ask for."""
 
-    _target_: str = "hydra_plugins.aiayn_launcher.slurm_launcher.SlurmLauncher"
+    _target_: str = "hydra_plugins.aiayn_launcher._slurm_launcher.SlurmLauncher"
     tasks_per_node: Any = 1  # what is no number is refused later, when it is clear that jobs will be launched
     gpus_per_node: Any = None
 
