@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from aiayn.evaluation.metric import Metric, chrf
@@ -12,7 +11,7 @@ from aiayn.model.model import Model
 
 
 class TranslationQuality(Callback):
-    """Translate the dev set at every validation, each rank its share, and log `dev/bleu` and `dev/chrf`.
+    """Translate the dev set at every validation, each replica its share, and log `dev/bleu` and `dev/chrf`.
 
     Args:
         inference: The `inference` config.
@@ -35,18 +34,15 @@ class TranslationQuality(Callback):
         self.bleu(references[:1], [references[:1]], language=self.language)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        corpus = trainer.datamodule.corpus  # type: ignore[attr-defined]
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        corpus, replica = data.corpus, data.replica
         sources, references = corpus.text("dev")
-        hypotheses = [""] * len(sources)
-        share = slice(trainer.global_rank, None, trainer.world_size)
         with trainer.precision_plugin.forward_context():
             own = translator(cast(Model, pl_module.model), corpus.vocabularies, **self.inference)
-            hypotheses[share] = own.translate(sources[share], silent=not trainer.is_global_zero)
-        if trainer.world_size > 1:
-            shares: list[Any] = [None] * trainer.world_size
-            dist.all_gather_object(shares, hypotheses[share])
-            for rank, found in enumerate(shares):
-                hypotheses[rank :: trainer.world_size] = found
+            share = own.translate(sources[replica.share], silent=not trainer.is_global_zero)
+        hypotheses = [""] * len(sources)
+        for index, found in enumerate(replica.gather(share)):
+            hypotheses[index :: replica.count] = found
         bleu = self.bleu(hypotheses, [references], language=self.language)
         scores = {"dev/bleu": bleu, "dev/chrf": chrf(hypotheses, [references])}
         pl_module.log_dict({key: score.value for key, score in scores.items()}, batch_size=1)

@@ -33,7 +33,7 @@ from aiayn.runs.run_folder import RunFolder, step_checkpoints
 from aiayn.training.initialization import initialize
 from aiayn.training.module import TranslationModule
 from aiayn.training.tracking import loggers
-from aiayn.training.trainer import build_trainer, quiet_lightning
+from aiayn.training.trainer import build_trainer, quiet_lightning, replica_of
 
 log = logging.getLogger(__name__)
 
@@ -106,13 +106,13 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: boo
     data, training = config["data"], config["training"]
     pairs = corpus.pairs("train")
     step = step_size(pairs, folder, fits_corpus=fits_corpus)
-    # Both are known only now that the Trainer knows its devices and the corpus its longest pair.
-    trainer.accumulate_grad_batches = accumulation_steps(
-        step.tokens_per_batch, data["tokens_per_device"], world_size=trainer.world_size, longest=pairs.longest
+    # Known only now that the Trainer knows its devices and the corpus its longest pair.
+    replica = replica_of(trainer)
+    accumulation = accumulation_steps(
+        step.tokens_per_batch, data["tokens_per_device"], world_size=replica.count, longest=pairs.longest
     )
-    trainer.val_check_interval = training["validate_steps"] * trainer.accumulate_grad_batches
-    topology: dict[str, Any] = {"world_size": trainer.world_size, "precision": trainer.precision}
-    topology["accumulation"] = trainer.accumulate_grad_batches
+    topology: dict[str, Any] = {"world_size": replica.count, "precision": trainer.precision}
+    topology["accumulation"] = accumulation
     resume = folder.latest
     if resume:  # what does not fit is refused before anything is built
         prepare_resume(resume, trainer, corpus, folder, topology=topology)
@@ -140,8 +140,8 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: boo
         config["name"],
         f"{parameters:,}",
         f"{len(pairs):,}",
-        trainer.world_size,
-        trainer.accumulate_grad_batches,
+        replica.count,
+        accumulation,
         trainer.precision,
         f", resumed from {resume.name}" if resume else "",
     )
@@ -151,9 +151,15 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: boo
         log_steps=training["log_steps"],
         seed=config["seed"],
         contents=checkpoint.contents(config, corpus.vocabularies),
+        replica=replica,
     )
     module_data = ParallelDataModule(
-        corpus, tokens_per_batch=step.tokens_per_batch, seed=config["seed"], workers=data["loader_workers"]
+        corpus,
+        tokens_per_batch=step.tokens_per_batch,
+        accumulation=accumulation,
+        replica=replica,
+        seed=config["seed"],
+        workers=data["loader_workers"],
     )
     # Lightning's handler lets a step end; it would also call the one that it finds, which leaves at once.
     ends = signal.signal(signal.SIGTERM, signal.SIG_DFL)

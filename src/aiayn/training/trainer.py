@@ -12,6 +12,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from aiayn.checkpoints.checkpoint_io import AtomicCheckpointIO
+from aiayn.data.replica import Replica
 
 # What Lightning is told by keys of ours.
 KEYS = {
@@ -53,10 +54,11 @@ def build_trainer(config: dict[str, Any]) -> Trainer:
             logger=False,
             callbacks=list(instantiate(config["callbacks"], _convert_="all").values()),
             plugins=[AtomicCheckpointIO()],
+            val_check_interval=training["validate_steps"],
             log_every_n_steps=training["log_steps"],
             num_sanity_val_steps=0,
             check_val_every_n_epoch=None,  # validation is counted in steps, across epochs
-            use_distributed_sampler=False,  # each rank's share is planned by TokenBatchSampler
+            use_distributed_sampler=False,  # each replica's share is planned by TokenBatchSampler
             enable_progress_bar=False,
             enable_model_summary=False,
             default_root_dir=config["run_dir"],
@@ -71,6 +73,11 @@ def build_trainer(config: dict[str, Any]) -> Trainer:
             f"scaled until the optimizer has them; choose bf16-mixed or 32-true."
         )
     return trainer
+
+
+def replica_of(trainer: Trainer) -> Replica:
+    """Which share of every batch this process computes: each process has a copy of the model."""
+    return Replica(trainer.world_size, trainer.global_rank)
 
 
 def quiet_lightning() -> None:
