@@ -4,9 +4,10 @@
 
 BIN := .venv/bin
 INSTALLED := .venv/installed
-# The first of these that is Python 3.11; a name may exist and yet not run, as a version manager's stand-in does.
-PYTHON ?= $(shell for name in python3.11 python3 python; do \
-	"$$name" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo "$$name" && break; done)
+# The first of these that is Python 3.11 to 3.13; a name may exist and yet not run, as a version manager's stand-in does.
+PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3 python; do \
+	"$$name" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null \
+	&& echo "$$name" && break; done)
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,7 +15,7 @@ help:  ## List the targets
 setup: $(INSTALLED)  ## Make .venv with the versions of requirements.lock and the project itself
 
 $(INSTALLED): requirements.lock pyproject.toml
-	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 found; install it, or name it: make setup PYTHON=..." >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11, 3.12 or 3.13 found; install one, or name it: make setup PYTHON=..." >&2; exit 1; }
 	test -x $(BIN)/python || "$(PYTHON)" -m venv .venv
 	$(BIN)/python -m pip install --quiet --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
