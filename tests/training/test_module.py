@@ -1,5 +1,6 @@
 """What the LightningModule logs, and what it does to gradients, in training of a few small batches."""
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -203,10 +204,10 @@ def test_auxiliary_losses_are_trained_divided_and_logged(build: Build, tmp_path:
         model.forward = both
         return train(lambda: model, tmp_path, steps=10).lines[10]
 
-    none, some = with_loss(0.0), with_loss(0.25)
-    assert none["train/norm"] == 0
-    assert 0 < some["train/norm"] < 0.25 * 22 * 1.5  # a token's
-    assert some["train/loss"] - some["train/norm"] > none["train/loss"] != some["train/loss"]  # it is trained too
+    little, much = with_loss(1e-6), with_loss(0.25)
+    assert 0 < much["train/norm"] / 0.25 < little["train/norm"] / 1e-6 < 22 * 1.5  # a token's; it is trained
+    assert little["train/loss"] == pytest.approx(math.log(little["train/perplexity"]), abs=0.2)
+    assert much["train/loss"] - much["train/norm"] == pytest.approx(math.log(much["train/perplexity"]), abs=0.2)
 
 
 def test_a_step_asks_the_device_for_nothing() -> None:

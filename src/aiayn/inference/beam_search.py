@@ -183,7 +183,7 @@ class _Beams:
 
     def rows_to_keep(self) -> list[int] | None:
         """Rows with live hypotheses, as `rows_of` has them; None while too few are done for a removal to pay."""
-        live = self.live.any(1)
+        live: np.ndarray = np.any(self.live, axis=1)
         return None if live.sum() > (1 - REMOVED) * len(live) else rows_of(live)
 
     def select(self, rows: list[int]) -> None:

@@ -107,7 +107,7 @@ class TranslationModule(LightningModule):
             tokens, times the number of replicas, whose gradients are averaged.
         """
         self.trainer.optimizers[0].zero_grad()
-        mean: Tensor | float = 0.0
+        mean = torch.zeros(())
         for number, batch in enumerate(step.batches):
             # Dropout's randomness is a function of the position in the run, so that a resumed run repeats it.
             entropy = [self.seed, self.global_step, number, self.replica.index]
