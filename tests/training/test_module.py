@@ -15,6 +15,7 @@ from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from omegaconf import OmegaConf
 from small_model import MODEL
+from torch._dynamo.utils import counters
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from aiayn.callbacks.speed import TrainingSpeed
@@ -23,7 +24,7 @@ from aiayn.data.batching import TENSORS, Batch, Step
 from aiayn.model.model import Model, Outputs
 from aiayn.training.module import TranslationModule, losses
 from aiayn.training.schedule.inverse_sqrt import learning_rate
-from aiayn.training.trainer import build_trainer
+from aiayn.training.trainer import build_trainer, compile_layers
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 Build = Callable[..., Model]
@@ -221,6 +222,33 @@ def test_a_step_asks_the_device_for_nothing() -> None:
                 losses(model, batch, recipe()["loss"])["loss"].backward()
     with FakeTensorMode(), pytest.raises(DataDependentOutputException):
         bool(torch.ones(3).all())
+
+
+def test_compiled_layers_train_and_leave_what_an_uncompiled_model_opens(build: Build, tmp_path: Path) -> None:
+    made: list[Model] = []
+
+    def compiled() -> Model:
+        made.append(build(dropout=0.3).train())
+        compile_layers(made[0], "eager")
+        return made[0]
+
+    before = counters["frames"]["ok"]
+    lines = train(compiled, tmp_path / "compiled", steps=10).lines
+    assert counters["frames"]["ok"] > before
+    plain = train(lambda: build(dropout=0.3).train(), tmp_path / "plain", steps=10).lines
+    assert lines[10]["train/loss"] < lines[5]["train/loss"]
+    assert lines[5]["train/loss"] != plain[5]["train/loss"]  # other draws; so it is part of the experiment
+    state = torch.load(tmp_path / "compiled" / "step=10.ckpt", weights_only=False)["state_dict"]
+    model = build(seed=2)
+    model.load_state_dict({name.removeprefix("model."): value for name, value in state.items()})
+    batch = batches().all[0].batches[0]
+    torch.testing.assert_close(made[0].eval()(batch).features, model(batch).features)
+
+
+def test_what_cannot_be_compiled_is_refused() -> None:
+    assert "trainer.compile must be true, false or one of" in refusal("trainer.compile=flase")
+    with pytest.raises(ValueError, match=r"trainer\.compile=True: .* Linear has no Stack"):
+        compile_layers(torch.nn.Linear(2, 3), True)
 
 
 def refusal(*overrides: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from aiayn.evaluation.metric import Metric, chrf
@@ -37,7 +38,8 @@ class TranslationQuality(Callback):
         data = trainer.datamodule  # type: ignore[attr-defined]
         corpus, replica = data.corpus, data.replica
         sources, references = corpus.text("dev")
-        with trainer.precision_plugin.forward_context():
+        # Each step of a search has other shapes, for which compiled layers would be compiled anew.
+        with torch.compiler.set_stance("force_eager"), trainer.precision_plugin.forward_context():
             own = translator(cast(Model, pl_module.model), corpus.vocabularies, **self.inference)
             share = own.translate(sources[replica.share], silent=not trainer.is_global_zero)
         hypotheses = [""] * len(sources)

@@ -33,7 +33,7 @@ from aiayn.runs.run_folder import RunFolder, step_checkpoints
 from aiayn.training.initialization import initialize
 from aiayn.training.module import TranslationModule
 from aiayn.training.tracking import loggers
-from aiayn.training.trainer import build_trainer, quiet_lightning, replica_of
+from aiayn.training.trainer import build_trainer, compile_layers, quiet_lightning, replica_of
 
 log = logging.getLogger(__name__)
 
@@ -134,6 +134,7 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: boo
         log.info("begins with the weights of %s, step %d", initialized["file"], initialized["step"])
         if trainer.is_global_zero:
             folder.write(initialized=initialized)
+    compile_layers(model, config["trainer"].get("compile"))
     parameters = sum(parameter.numel() for parameter in model.parameters())
     log.info(
         "%s: %s parameters, %s pairs, %d x %d micro-batches a step, %s%s",
