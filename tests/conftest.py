@@ -92,7 +92,7 @@ def told() -> Iterator[Told]:
 
 
 class Batches:
-    """A loader whose position is part of a checkpoint, as that of `BatchLoader` is: the same batches in each epoch."""
+    """A loader whose position is part of a checkpoint, as that of `StepLoader` is: the same batches in each epoch."""
 
     def __init__(self, batches: Sequence[Any]) -> None:
         self.all = batches
@@ -128,7 +128,8 @@ def write_checkpoint(path: Path, *overrides: str, words: Sequence[str], seed: in
     Args:
         path: Of the file.
         overrides: Of the command line of its run.
-        words: The tokenizer's; most become pieces of their own.
+        words: The tokenizer's; most become pieces of their own. With `data.shared_vocabulary=false` the target's is of
+            capitals.
         seed: Of the weights.
         step: Optimizer steps that are said to be behind it.
     """
@@ -140,6 +141,9 @@ def write_checkpoint(path: Path, *overrides: str, words: Sequence[str], seed: in
     config = OmegaConf.to_container(composed(*overrides))
     text = [f"{word} {word}s" for word in words]
     vocabularies = Vocabularies.joint(Tokenizer.train(text, vocab_size=len(set("".join(text))) + len(words) + 9))
+    if not config["data"]["shared_vocabulary"]:  # type: ignore[index]
+        target = Tokenizer.train([line.upper() for line in text], vocab_size=vocabularies.source.vocab_size - 1)
+        vocabularies = Vocabularies(vocabularies.source, target)
     torch.manual_seed(seed)
     model = checkpoint.build(config["model"], **vocabularies.sizes)  # type: ignore[index]
     torch.nn.init.normal_(model.embedding.weight, std=0.5)

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn import files
-from aiayn.identity import changed, differing, identity, made_of, module_of, row, settings
+from aiayn import identity as identity_of_runs
+from aiayn.identity import changed, differing, identity, made_of, module_of, settings
 from aiayn.report.rows import rows_of
 from aiayn.report.table import notes
 from aiayn.runs.run import Run
@@ -23,6 +24,7 @@ from aiayn.trust import check_corpus
 from hydra_plugins.aiayn_launcher.jobs import is_done, is_passed_over
 
 BASE = ["trainer=cpu", "trainer.precision=32-true"]
+row = partial(identity_of_runs.row, objective="bleu")
 WHERE_OR_HOW = [
     *("trainer.devices=3", "trainer=ddp_cpu", "trainer.accelerator=gpu", "+trainer.profiler=simple"),
     *(
@@ -49,13 +51,14 @@ ANOTHER = [
     *("model.d_ff=64", "model/position=learned", "model.dropout=0", "data.vocab_size=300", "data.corpus.pairs=70"),
     *(
         "data.byte_fallback=true",
+        "data.shared_vocabulary=false",
         "data.tokenizer=/a.model",
         "data.cleaning.max_ratio=null",
         "training.label_smoothing=0",
     ),
     *("training.warmup_steps=7", "training.keep_checkpoints=2", "training.validate_steps=77"),
     *("inference.beam=1", "inference=greedy", "+metrics.bleu.own=3"),
-    *("callbacks.best.monitor=dev/chrf", "callbacks.best.mode=min"),
+    "objective=chrf",
 ]
 
 
@@ -132,6 +135,12 @@ def test_clipped_averaged_and_plain_runs_are_three_rows() -> None:
     assert [len(row.runs) for row in rows] == [1, 1, 1]
 
 
+def test_early_stopping_looks_at_the_objective_alone() -> None:
+    early = config("callbacks=early_stopping")
+    assert differing(early, config("callbacks=early_stopping", "metrics=[bleu]")) == []
+    assert "metrics.bleu.tokenize" in differing(early, config("callbacks=early_stopping", "metrics.bleu.tokenize=char"))
+
+
 def test_runs_on_other_text_are_other_rows() -> None:
     texts = ["1", "1", "2", None]
     results = [{"made_of": {"text": text} if text else {}} for text in texts]
@@ -143,6 +152,13 @@ def test_a_switch_that_is_off_is_one_that_an_older_run_did_not_have() -> None:
     assert not differing({"model": {"layers": 2, "new": False, "newer": None}}, {"model": {"layers": 2}})
     assert differing({"model": {"layers": 2, "new": True}}, {"model": {"layers": 2}}) == ["model.new"]
     assert differing({"model": {"rate": 0}}, {"model": {}}) == ["model.rate"]
+
+
+def test_a_run_that_is_older_than_the_key_shared_its_vocabulary() -> None:
+    older = config()
+    del older["data"]["shared_vocabulary"]
+    assert not differing(config(), older)
+    assert differing(config("data.shared_vocabulary=false"), older) == ["data.shared_vocabulary"]
 
 
 def test_a_table_says_once_what_parts_repeat() -> None:

@@ -16,6 +16,7 @@ from conftest import SMALL, Told, write_checkpoint
 
 from aiayn.checkpoints import archive, averaging, checkpoint
 from aiayn.commands.inputs import evaluated_data, evaluated_inference
+from aiayn.data.tokenizer import NAMES, models_hash
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +111,36 @@ def test_weights_are_tensors_no_larger_than_the_file(changed: Changed, weights: 
     path = changed(lambda content: content.update(state_dict=weights))
     with pytest.raises(ValueError, match=r"a\.ckpt (was not written by aiayn: it holds no state_dict|cannot be read)"):
         checkpoint.read(path)
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (None, "holds no target_tokenizer of bytes"),
+        ([1], "holds no target_tokenizer of bytes"),
+        (torch.zeros(1, dtype=torch.uint8).expand(10**12), "holds no target_tokenizer of bytes"),
+        (torch.zeros(3, dtype=torch.uint8).to_sparse(), "holds no target_tokenizer of bytes"),
+        (torch.zeros(3, dtype=torch.bfloat16), "holds no target_tokenizer of bytes"),
+        (torch.zeros(3, dtype=torch.uint8), "its tokenizer does not have the stored hash"),
+    ],
+    ids=["nothing", "list", "expanded", "sparse", "numbers", "another"],
+)
+def test_the_tokenizers_are_bytes_with_the_stored_hash(changed: Changed, other: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=rf"a\.ckpt .*{words}"):
+        checkpoint.read(changed(lambda content: content.update(target_tokenizer=other)))
+    with pytest.raises(ValueError, match=r"a\.ckpt "):
+        checkpoint.read(changed(lambda content: content.update(tokenizer=other)))
+
+
+def test_a_second_tokenizer_needs_a_second_embedding(changed: Changed) -> None:
+    def pair(content: dict[str, Any]) -> None:
+        models = dict.fromkeys(NAMES, content["tokenizer"].numpy().tobytes())
+        content.update(target_tokenizer=content["tokenizer"], tokenizer_hash=models_hash(models))
+
+    loaded = checkpoint.read(changed(pair))
+    assert not loaded.vocabularies.shared
+    with pytest.raises(ValueError, match=r"weights do not fit its config.*source_embedding"):
+        loaded.model()
 
 
 def test_a_lone_file_names_no_text_and_resolves_nothing(file: Path, changed: Changed, told: Told) -> None:

@@ -158,3 +158,18 @@ def test_a_failed_write_leaves_the_older_file(
         checkpoint.write(tmp_path / "a.ckpt", content(vocabularies, seed=2, step=2))
     assert checkpoint.read(tmp_path / "a.ckpt").step == 1
     assert [path.name for path in tmp_path.iterdir()] == ["a.ckpt"]
+
+
+class OneVocabulary(torch.nn.Module):
+    def __init__(self, vocab_size: int, *, pad_id: int) -> None:
+        super().__init__()
+        self.sizes = vocab_size, pad_id
+
+
+def test_a_model_without_a_place_for_the_source_s_vocabulary_is_not_given_one() -> None:
+    config = {"_target_": f"{__name__}.OneVocabulary", "layers": 3}
+    assert checkpoint.build(config, vocab_size=11).sizes == (11, 0)  # type: ignore[attr-defined]
+    with pytest.raises(
+        ValueError, match=r"OneVocabulary takes no source_vocab_size; leave data\.shared_vocabulary=true"
+    ):
+        checkpoint.build(config, vocab_size=11, source_vocab_size=13)

@@ -1,4 +1,5 @@
 import fcntl
+import io
 import json
 import logging
 import os
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sentencepiece
 
 from aiayn import progress
 from aiayn.data import builder
@@ -19,7 +21,7 @@ from aiayn.data.corpora.multi30k import multi30k
 from aiayn.data.corpus import Corpus, prepare
 from aiayn.data.parallel_text import ParallelText
 from aiayn.data.ragged import Ragged, RaggedWriter
-from aiayn.data.tokenizer import UNK, Tokenizer
+from aiayn.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, Vocabularies
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "data"
@@ -55,6 +57,8 @@ def prepared(
     sample: int = 1000,
     workers: int = 0,
     byte_fallback: bool = False,
+    shared_vocabulary: bool = True,
+    vocabularies: Vocabularies | None = None,
     **limits: Any,
 ) -> Corpus:
     return prepare(
@@ -66,14 +70,15 @@ def prepared(
         cleaning=Cleaning(**limits),
         workers=workers,
         byte_fallback=byte_fallback,
+        shared_vocabulary=shared_vocabulary,
+        vocabularies=vocabularies,
     )
 
 
 def decoded(corpus: Corpus, split: str) -> Pairs:
-    pairs = corpus.pairs(split)
-    return list(
-        zip(*(corpus.vocabularies.target.decode(list(side)) for side in (pairs.source, pairs.target)), strict=True)
-    )
+    pairs, vocabularies = corpus.pairs(split), corpus.vocabularies
+    sides = vocabularies.source.decode(list(pairs.source)), vocabularies.target.decode(list(pairs.target))
+    return list(zip(*sides, strict=True))
 
 
 def test_each_rule_removes_and_counts_what_it_should(tmp_path: Path) -> None:
@@ -133,6 +138,61 @@ def test_a_vocabulary_that_is_too_large_is_lowered_with_a_word(
     assert f"data.vocab_size=997 is more than the text allows: it is {largest}" in caplog.text
     assert found.vocabularies.hash == prepared(Lines(), tmp_path, vocab_size=largest).vocabularies.hash
     assert prepared(Lines(), tmp_path, vocab_size=997).path == found.path  # by what was asked for
+
+
+def test_each_side_may_have_a_tokenizer_of_its_own(tmp_path: Path) -> None:
+    text = Lines()
+    found = prepared(text, tmp_path, vocab_size=29, shared_vocabulary=False)
+    sources, targets = zip(*TRAIN, strict=True)
+    alone = [Tokenizer.train(side, vocab_size=29) for side in (sources, targets)]
+    assert [found.vocabularies.source.model, found.vocabularies.target.model] == [side.model for side in alone]
+    assert not found.vocabularies.shared
+    assert decoded(found, "train") == TRAIN
+    assert [len(ids) for ids in found.pairs("dev").target] == [
+        len(ids) for ids in alone[1].encode(["dog sah haus", "", "b", ""])
+    ]
+    assert {key: size for key, size in found.statistics.items() if "vocab" in key} == found.vocabularies.sizes
+    assert Corpus.open(found.path).vocabularies.hash == found.vocabularies.hash
+    assert prepared(text, tmp_path, vocab_size=29).path != found.path
+    (found.path / "target_tokenizer.model").unlink()
+    with pytest.raises(ValueError, match=r"not a complete corpus.*target_tokenizer\.model"):
+        Corpus.open(found.path)
+
+
+def test_each_side_s_vocabulary_is_lowered_or_refused_for_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = prepared(Lines(), tmp_path, vocab_size=997, shared_vocabulary=False, byte_fallback=True)
+    for side in ("source", "target"):
+        size = getattr(found.vocabularies, side).vocab_size
+        assert f"data.vocab_size=997 is more than the {side} text allows: it is {size}" in caplog.text
+    assert found.vocabularies.source.vocab_size > found.vocabularies.target.vocab_size > 256
+    with pytest.raises(ValueError, match=r"The target side, with data\.shared_vocabulary=false: .* no room for"):
+        prepared(Lines([("a", "sah bdcghilort")]), tmp_path, vocab_size=11, shared_vocabulary=False)
+
+
+def test_each_side_is_compared_as_its_own_tokenizer_normalises_it(tmp_path: Path) -> None:
+    def model(rule: str) -> Tokenizer:
+        found = io.BytesIO()
+        ids = {"pad_id": PAD, "unk_id": UNK, "bos_id": BOS, "eos_id": EOS}
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(["one two three"]),
+            model_writer=found,
+            vocab_size=17,
+            model_type="bpe",
+            normalization_rule_name=rule,
+            minloglevel=2,
+            **ids,
+        )
+        return Tokenizer(found.getvalue())
+
+    text = Lines([("one", "two"), ("\uff4fne", "two"), ("one", "\uff54wo")])  # wide letters, the same to NFKC alone
+    plain, nfkc = model("identity"), model("nmt_nfkc")
+    kept = [
+        prepared(text, tmp_path, vocabularies=given).statistics["kept"]
+        for given in (Vocabularies(nfkc, plain), Vocabularies(plain, nfkc), Vocabularies.joint(plain))
+    ]
+    assert kept == [2, 2, 3]
 
 
 def test_dev_and_test_are_kept_line_for_line(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from aiayn.data.parallel_text import read_lines
-from aiayn.data.tokenizer import BOS, EOS, PAD, UNK, Normaliser, Tokenizer
+from aiayn.data.tokenizer import BOS, EOS, PAD, UNK, Normaliser, Tokenizer, Vocabularies
 
 SOURCE = Path(__file__).parents[2] / "src"
 SENTENCES = [f"The {a} saw the {b}." for a in ("dog", "cat", "girl") for b in ("bird", "boat", "house", "horse")] + [
@@ -173,3 +173,16 @@ def test_what_goes_wrong_in_reading_the_sentences_comes_out_as_it_is() -> None:
 def test_bytes_that_are_no_model_are_refused(model: bytes) -> None:
     with pytest.raises(ValueError, match=r"not a SentencePiece model|has pad, unk, bos, eos"):
         Tokenizer(model)
+
+
+def test_a_shared_vocabulary_is_the_tokenizer_and_a_pair_is_another(tokenizer: Tokenizer) -> None:
+    shared, other = Vocabularies.joint(tokenizer), Tokenizer.train(SENTENCES, vocab_size=59)
+    assert (shared.hash, shared.sizes) == (tokenizer.hash, {"vocab_size": 61})
+    pair = Vocabularies(tokenizer, other)
+    assert pair.sizes == {"vocab_size": 59, "source_vocab_size": 61}
+    hashes = {shared.hash, other.hash, pair.hash, Vocabularies(other, tokenizer).hash}
+    assert len(hashes) == 4
+    for found in (shared, pair):
+        again = Vocabularies.of(found.models)
+        assert (again.shared, again.hash) == (found.shared, found.hash)
+        assert pickle.loads(pickle.dumps(found)).shared == found.shared

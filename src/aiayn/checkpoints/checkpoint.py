@@ -132,10 +132,15 @@ def build(config: Mapping[str, Any], **given: Any) -> Model:
         given: What the vocabularies decide (`Vocabularies.sizes`).
 
     Raises:
-        ValueError: for illegal sizes.
+        ValueError: for illegal sizes, or a vocabulary of the source's own that the model has no place for.
     """
     kind = get_object(config["_target_"])
-    arguments = {key: config[key] for key in inspect.signature(kind).parameters if key in config}
+    known = inspect.signature(kind).parameters
+    if "source_vocab_size" in given and "source_vocab_size" not in known:
+        raise ValueError(
+            f"model._target_={config['_target_']} takes no source_vocab_size; leave data.shared_vocabulary=true."
+        )
+    arguments = {key: config[key] for key in known if key in config}
     parts = {key: instantiate(value) for key, value in arguments.items() if isinstance(value, Mapping)}
     return kind(**{**arguments, **parts, **given, "pad_id": PAD})
 
@@ -280,8 +285,9 @@ def _checked(content: Any, path: Path, kinds: Mapping[str, type], *, size: int) 
         wrong.append("model")
     if not wrong:
         named = {key: content[key] for key in STATES if key in content}
-        named |= {name: {name: content[name]} for name in NAMES if name in content}
         wrong = [f"{key} of numbers" for key, tensors in named.items() if not archive.plain_tensors(tensors, size=size)]
+        models = {name: content[name] for name in NAMES if name in content}
+        wrong += [f"{name} of bytes" for name, model in models.items() if not _is_bytes(model, size=size)]
     if wrong:
         raise ValueError(f"checkpoint {path} was not written by aiayn: it holds no {', '.join(wrong)}.")
     try:
@@ -290,6 +296,10 @@ def _checked(content: Any, path: Path, kinds: Mapping[str, type], *, size: int) 
         raise ValueError(f"checkpoint {path} has a config that is not aiayn's: {error}") from error
     states = {key: older.renewed(content[key], content["config"]["model"]) for key in STATES if key in content}
     return {**content, **states}
+
+
+def _is_bytes(value: Any, *, size: int) -> bool:
+    return archive.plain_tensors({"": value}, size=size) and value.dtype == torch.uint8
 
 
 def stored_vocabularies(content: Mapping[str, Any], path: Path) -> Vocabularies:

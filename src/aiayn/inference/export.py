@@ -125,7 +125,7 @@ def specification(model: TranslationTransformer, vocabularies: Vocabularies) -> 
     config.layer_norm_epsilon = encoder[0].self_attention_norm.norm.eps
 
     # from_config has the embeddings multiplied by sqrt(d_model), the sub-layers' activation ReLU, as the paper.
-    spec.encoder.embeddings[0].weight = _plain(model.embedding.weight)
+    spec.encoder.embeddings[0].weight = _plain((model.source_embedding or model.embedding).weight)
     spec.decoder.embeddings.weight = _plain(model.embedding.weight)
     spec.decoder.projection.weight = _plain(model.embedding.weight)
     spec.decoder.projection.bias = torch.zeros(len(vocabulary))
