@@ -126,8 +126,7 @@ def main(cfg: DictConfig) -> None:
     """Run the task, with the folder that Hydra made as the run's folder."""
     try:
         for key in ("name", "outputs", "run_dir"):
-            if not cfg[key]:
-                raise ValueError(f"{key} is empty; give a name, or leave the key out.")
+            resolvers.given(key, _root_=cfg)
         check_recipe()
         cfg.run_dir = HydraConfig.get().runtime.output_dir
         schema.check_languages(cfg)

@@ -17,14 +17,16 @@ from aiayn.files import digest, remove_leftovers, whole, whole_folder, write_byt
 LIMIT = 1009  # bytes
 
 
-@pytest.fixture
-def little_space():
-    """No file of this process can grow beyond `LIMIT`, as on a full disk."""
+@contextmanager
+def little_space() -> Iterator[None]:
+    """No file of this process can grow beyond `LIMIT`, as on a full disk; nor can what pytest prints to."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, before[0][1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before[0])
-    signal.signal(signal.SIGXFSZ, before[1])
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before[0])
+        signal.signal(signal.SIGXFSZ, before[1])
 
 
 @pytest.mark.parametrize(("write", "content"), [(write_text, "a\n\u00e4"), (write_bytes, b"\r\n\xff")])
@@ -39,10 +41,10 @@ def test_what_is_written_is_there_also_through_a_link(tmp_path: Path, write, con
 
 
 @pytest.mark.parametrize(("write", "content"), [(write_text, "a" * 2 * LIMIT), (write_bytes, b"a" * 2 * LIMIT)])
-def test_without_space_an_older_file_is_untouched(tmp_path: Path, little_space, write, content):
+def test_without_space_an_older_file_is_untouched(tmp_path: Path, write, content):
     path = tmp_path / "x"
     path.write_text("old")
-    with pytest.raises(OSError, match="too large"):
+    with little_space(), pytest.raises(OSError, match="too large"):
         write(path, content)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]

@@ -154,11 +154,13 @@ def test_a_switch_that_is_off_is_one_that_an_older_run_did_not_have() -> None:
     assert differing({"model": {"rate": 0}}, {"model": {}}) == ["model.rate"]
 
 
-def test_a_run_that_is_older_than_the_key_shared_its_vocabulary() -> None:
+def test_a_run_that_is_older_than_the_key_shared_its_vocabulary(tmp_path: Path) -> None:
     older = config()
     del older["data"]["shared_vocabulary"]
     assert not differing(config(), older)
-    assert differing(config("data.shared_vocabulary=false"), older) == ["data.shared_vocabulary"]
+    folder = left(tmp_path / "run", older, status="running")
+    with pytest.raises(ValueError, match=r"holds a run with data\.shared_vocabulary=True, not False; choose another"):
+        RunFolder(folder, config("data.shared_vocabulary=false"))
 
 
 def test_a_table_says_once_what_parts_repeat() -> None:

@@ -70,6 +70,27 @@ def test_a_run_that_is_refused_leaves_no_folder(in_process: CommandLine, tmp_pat
     assert (tmp_path / "run" / "mine.txt").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        (["outputs="], "outputs"),
+        (["run_dir="], "run_dir"),
+        (["task=evaluate", "checkpoint=x", "outputs="], "outputs"),
+        (["-m", "seed=1,2", "outputs="], "outputs"),
+        (["task=prepare", "outputs="], "outputs"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else value,
+)
+def test_an_empty_place_is_refused_before_a_folder_is_made(
+    arguments: list[str], key: str, in_process: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = in_process(*arguments)
+    assert done.returncode == 1
+    assert done.stderr.endswith(f"{key} is empty; give {key}=..., or leave it as it is in conf/.\n")
+    assert not [*tmp_path.iterdir(), *(Path(path) for path in ("/runs", "/sweeps", "/evaluate") if Path(path).exists())]
+
+
 def test_a_task_that_is_no_run_makes_no_folder_while_it_is_composed(
     in_process: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -145,7 +145,7 @@ def test_an_export_gives_back_both_and_needs_both(loaded: Checkpoint, tmp_path: 
 
 
 def test_a_pair_is_another_vocabulary_than_one_for_both(file: Path, joint: Path, loaded: Checkpoint) -> None:
-    assert checkpoint.read(joint).vocabularies.hash == loaded.vocabularies.source.hash
+    assert checkpoint.read(joint).vocabularies.source.model == loaded.vocabularies.source.model
     with pytest.raises(ValueError, match="have different vocabularies"):
         ensemble.load([file, joint])
     with pytest.raises(ValueError, match=r"differ in data\.shared_vocabulary"):

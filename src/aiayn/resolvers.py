@@ -42,15 +42,26 @@ def scaled(size: str, value: int, *, _root_: Any) -> int:
     return value // divisor
 
 
+def given(key: str, *, _root_: Any) -> Any:
+    """The value of a key that must say something, as `outputs`: without it a folder would be made at the root.
+
+    Raises:
+        ValueError: if it is empty.
+    """
+    if not (value := OmegaConf.select(_root_, key)):
+        raise ValueError(f"{key} is empty; give {key}=..., or leave it as it is in conf/.")
+    return value
+
+
 @cache
-def run_folder(path: str | None, now: str, subdir: str | None) -> str:
+def run_folder(path: str, now: str, subdir: str | None) -> str:
     """The folder of a single run. One that is named by the time is made here, so that it is this process's alone.
 
     A task that is no run, where Hydra keeps no copy of the config in a `subdir`, has none.
     """
     if subdir is None:
         return "."
-    place = absolute(str(path or "."))
+    place = absolute(str(path))
     if place.name == now:
         with suppress(OSError):  # Hydra makes it too, and says why it cannot
             place = new_folder(place)
@@ -91,6 +102,7 @@ def register() -> None:
     OmegaConf.register_new_resolver("row", row, replace=True)
     OmegaConf.register_new_resolver("absolute", lambda path: str(absolute(path)), replace=True)
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
+    OmegaConf.register_new_resolver("given", given, replace=True)
     OmegaConf.register_new_resolver("own_help", own_help, replace=True)
     for size in ("width", "depth", "steps"):
         OmegaConf.register_new_resolver(size, partial(scaled, size), replace=True)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from conftest import SMALL, Told, composed, write_checkpoint
 from omegaconf import OmegaConf
-from torch import Tensor, nn
-from torch.nn.functional import silu
+from test_plan import Gated
+from torch import Tensor
 
 from aiayn.callbacks.speed import TrainingSpeed
 from aiayn.commands.train import read_newest, train, training_cost, training_flops
@@ -50,18 +50,7 @@ def test_results_stay_where_what_is_to_take_their_place_is_refused(
     assert {path: path.read_text() for path in kept if path.exists()} == kept
 
 
-D_MODEL, D_FF, LAYERS = 14, 22, 3
-
-
-class Gated(nn.Module):
-    """A feed-forward network of one's own, with a third matrix."""
-
-    def __init__(self, d_model: int, d_ff: int) -> None:
-        super().__init__()
-        self.gate, self.inner, self.outer = nn.Linear(d_model, d_ff), nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
-
-    def forward(self, x: Tensor, *, view: View) -> Tensor:
-        return self.outer(silu(self.gate(x)) * self.inner(x))
+D_MODEL, D_FF, LAYERS = 14, 22, 1
 
 
 class Looking(Gated):
@@ -90,7 +79,7 @@ def corpus() -> Any:
 def test_a_network_of_ones_own_is_counted_as_what_it_is(corpus: Any) -> None:
     plain, gated = (
         training_flops(corpus, config(target), target_tokens=7 * (5 + 13))
-        for target in ("aiayn.model.feed_forward.relu.FeedForward", f"{__name__}.Gated")
+        for target in ("aiayn.model.feed_forward.relu.FeedForward", "test_plan.Gated")
     )
     epochs, tokens = 7, 3 + 17 + 5 + 13
     assert gated - plain == pytest.approx(3 * 2 * epochs * tokens * LAYERS * D_MODEL * D_FF, rel=1e-6)

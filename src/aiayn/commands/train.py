@@ -29,7 +29,7 @@ from aiayn.data.ragged import EncodedPairs
 from aiayn.evaluation.metric import Metric
 from aiayn.model.model import Model
 from aiayn.runs.run_folder import RunFolder, step_checkpoints
-from aiayn.training.initialization import initialize
+from aiayn.training import initialization
 from aiayn.training.module import TranslationModule
 from aiayn.training.tracking import loggers
 from aiayn.training.trainer import build_trainer, compile_layers, quiet_lightning, replica_of
@@ -65,6 +65,8 @@ def train(cfg: DictConfig) -> float | None:
         if changed:
             log.warning("it is stale: %s changed since; force=true removes its results and begins anew.", changed)
         return dev_objective(folder)
+    if (path := config["training"]["initialize"]) and (anew or not folder.latest):
+        initialization.read(Path(path))  # refused before a corpus is prepared, or results are removed
     trainer = build_trainer(config)
     if anew:
         with torch.device("meta"):  # a text that is refused costs no results
@@ -129,7 +131,7 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: boo
     seed_everything(config["seed"], verbose=False)
     model = build_model(config, corpus)
     if training["initialize"] and not resume:
-        initialized = initialize(model, corpus.vocabularies, Path(training["initialize"]))
+        initialized = initialization.initialize(model, corpus.vocabularies, Path(training["initialize"]))
         log.info("begins with the weights of %s, step %d", initialized["file"], initialized["step"])
         if trainer.is_global_zero:
             folder.write(initialized=initialized)
@@ -161,10 +163,24 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: boo
         seed=config["seed"],
         workers=data["loader_workers"],
     )
+    fit_until_end(trainer, module, module_data, folder, resume=resume)
+    if trainer.is_global_zero:
+        folder.write(**training_cost(trainer, corpus, config), **ending(folder), parameters=parameters)
+
+
+def fit_until_end(
+    trainer: Trainer, module: TranslationModule, data: ParallelDataModule, folder: RunFolder, *, resume: Path | None
+) -> None:
+    """Train, and say what ends the training before its time.
+
+    Raises:
+        ValueError: with the key, if what is set cannot be trained.
+        SystemExit: with the number of a signal, as a shell has it.
+    """
     # Lightning's handler lets a step end; it would also call the one that it finds, which leaves at once.
     ends = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
-        trainer.fit(module, datamodule=module_data, ckpt_path=resume, weights_only=True)
+        trainer.fit(module, datamodule=data, ckpt_path=resume, weights_only=True)
     except SystemExit as end:
         number = signal.SIGTERM if isinstance(end, SIGTERMException) else signal.SIGINT
         if number == signal.SIGINT and not trainer.interrupted:
@@ -175,13 +191,11 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: boo
         raise ValueError(f"training: {' '.join(str(error).split())}") from error
     except torch.OutOfMemoryError as error:
         raise ValueError(
-            f"the device's memory does not hold a micro-batch of data.tokens_per_device={data['tokens_per_device']}; "
-            f"lower it, which does not change the experiment."
+            "the device's memory does not hold a micro-batch of data.tokens_per_device="
+            f"{folder.config['data']['tokens_per_device']}; lower it, which does not change the experiment."
         ) from error
     finally:
         signal.signal(signal.SIGTERM, ends)
-    if trainer.is_global_zero:
-        folder.write(**training_cost(trainer, corpus, config), **ending(folder), parameters=parameters)
 
 
 def prepare_resume(

@@ -9,6 +9,19 @@ from aiayn.files import digest
 from aiayn.model.model import Model
 
 
+def read(path: Path) -> tuple[Path, checkpoint.Checkpoint]:
+    """The checkpoint that `training.initialize` names, and its file.
+
+    Raises:
+        ValueError: if it cannot be read.
+    """
+    try:
+        file = checkpoint.located(path)
+        return file, checkpoint.read(file)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"training.initialize={path}: {' '.join(str(error).split())}") from error
+
+
 def initialize(model: Model, vocabularies: Vocabularies, path: Path) -> dict[str, Any]:
     """Give a model the weights of a run, its averaged ones, or of a checkpoint file.
 
@@ -23,8 +36,7 @@ def initialize(model: Model, vocabularies: Vocabularies, path: Path) -> dict[str
     Raises:
         ValueError: if it cannot be read, its vocabulary is another one, or a weight has another shape.
     """
-    file = checkpoint.located(path)
-    loaded = checkpoint.read(file)
+    file, loaded = read(path)
     if loaded.vocabularies.hash != vocabularies.hash:
         kind = vocabularies.shared != loaded.vocabularies.shared
         also = f" and data.shared_vocabulary={str(loaded.vocabularies.shared).lower()}" if kind else ""
