@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from aiayn.data.batching import Batch
+    from aiayn.data.corpus import Corpus
     from aiayn.model.model import Model
     from aiayn.model.transformer import TranslationTransformer
     from aiayn.model.view import View
@@ -72,6 +73,15 @@ def composed(*overrides: str, folder: Path | None = None) -> DictConfig:
         cfg = compose("config", overrides=[*overrides, *search])
     OmegaConf.resolve(cfg)
     return cfg
+
+
+def prepared(cfg: DictConfig) -> "Corpus":
+    """The corpus of a composed config, found or built."""
+    from aiayn.problems.translation import Translation
+
+    problem = Translation(cfg)
+    problem.prepare()
+    return problem.prepared
 
 
 @pytest.fixture

@@ -44,7 +44,8 @@ MAY_IMPORT = {
     "hydra_plugins": {"runs", "schema", "errors", "files", "identity"},
     "analysis": {"model", "data.batching", "data.tokenizer", "inference", "evaluation", "progress", "files"},
     "serving": {"model", "data.tokenizer", "inference", "analysis"},
-    "commands": {*STAGES, *LEAVES, "analysis", "callbacks", "serving", "runs", "report"},
+    "problems": {*STAGES, "progress", "files", "terminal"},
+    "commands": {*STAGES, *LEAVES, "problems", "analysis", "callbacks", "serving", "runs", "report"},
     "progress": {"terminal"},
     "terminal": set(),
     "files": set(),
@@ -184,6 +185,7 @@ ROOMS = {
     "model": "aiayn.model",
     "data": "aiayn.data.corpora",
     "metrics": "aiayn.evaluation.metrics",
+    "problem": "aiayn.problems",
     "callbacks": "aiayn.callbacks",
     "task": "aiayn.commands",
 }

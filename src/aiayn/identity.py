@@ -39,7 +39,11 @@ ENDS = {"training.max_steps", "training.max_epochs", "trainer.max_time", "callba
 VARIED = ("seed", "model", "training", "inference")  # parts of a config, first in a name that is cut
 
 # What a key says that is left out, where that is not null or false: a config may be older than the key.
-UNSAID = {"data.shared_vocabulary": True}
+UNSAID = {
+    "data.shared_vocabulary": True,
+    "problem._target_": "aiayn.problems.translation.Translation",
+    "problem._partial_": True,
+}
 
 PACKAGE = Path(__file__).parent
 STAGES = (
@@ -50,6 +54,7 @@ STAGES = (
     "inference",
     "evaluation",
     "callbacks",
+    "problems",
 )  # of ours; figures go through them
 
 

@@ -26,6 +26,7 @@ class Config:
     name: str = MISSING
     seed: int = MISSING
     objective: str = MISSING
+    problem: dict[str, Any] = MISSING
     outputs: str = MISSING
     corpora: str = MISSING
     run_dir: str = MISSING
@@ -199,7 +200,7 @@ RANGES: dict[str, tuple[float, float]] = {
 # What is built from a config: these, and each item of these groups.
 BUILT = (
     *("data.corpus", "data.cleaning", "model.attention", "model.position", "model.feed_forward", "model.norm"),
-    *("training.optimizer", "training.schedule", "training.loss"),
+    *("training.optimizer", "training.schedule", "training.loss", "problem"),
 )
 GROUPS = {"callbacks": ("speed", "averaging"), "metrics": (), "logger": ()}  # with what a run cannot do without
 

@@ -29,6 +29,9 @@ MOVED = {
     "aiayn.data.parallel_text.multi30k": "aiayn.data.corpora.multi30k.multi30k",
 }
 
+# Of runs that are older than the key.
+TRANSLATION = {"_target_": "aiayn.problems.translation.Translation", "_partial_": True}
+
 
 @dataclass
 class StoredConfig:
@@ -37,6 +40,7 @@ class StoredConfig:
     name: str = ""
     seed: int | None = None
     objective: str = "bleu"
+    problem: dict[str, Any] = field(default_factory=lambda: dict(TRANSLATION))
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)

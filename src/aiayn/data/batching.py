@@ -170,6 +170,16 @@ class StepSize:
         )
 
     @property
+    def figures(self) -> dict[str, float]:
+        """What a run's result says of a step."""
+        return {"source_tokens_per_step": self.source_tokens, "target_tokens_per_step": self.target_tokens}
+
+    @property
+    def described(self) -> str:
+        """What a step holds, in words."""
+        return f"{self.source_tokens:,.0f} source and {self.target_tokens:,.0f} target tokens"
+
+    @property
     def shortfall(self) -> float:
         """Share of the budget that a step leaves unused, on average over both sides."""
         return 1 - (self.source_tokens + self.target_tokens) / 2 / self.tokens_per_batch
