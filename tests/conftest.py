@@ -102,7 +102,7 @@ def told() -> Iterator[Told]:
 
 
 class Batches:
-    """A loader whose position is part of a checkpoint, as that of `BatchLoader` is: the same batches in each epoch."""
+    """A loader whose position is part of a checkpoint, as that of `StepLoader` is: the same batches in each epoch."""
 
     def __init__(self, batches: Sequence[Any]) -> None:
         self.all = batches

@@ -41,7 +41,12 @@ WHERE_OR_HOW = [
     *("outputs=/elsewhere", "corpora=/elsewhere", "run_dir=/elsewhere", "force=true"),
 ]
 ANOTHER = [
-    *("+trainer.gradient_clip_val=0.01", "trainer.precision=bf16-mixed", "+trainer.limit_train_batches=7"),
+    *(
+        "+trainer.gradient_clip_val=0.01",
+        "trainer.precision=bf16-mixed",
+        "trainer.compile=true",
+        "+trainer.limit_train_batches=7",
+    ),
     *("callbacks=ema", "+callbacks.mine={_target_: mine.Callback}", "+my.key=3", "name=other"),
     *("model.d_ff=64", "model/position=learned", "model.dropout=0", "data.vocab_size=300", "data.corpus.pairs=70"),
     *(

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
-from lightning.pytorch import Callback, Trainer, seed_everything
+from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer, seed_everything
 from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 from omegaconf import DictConfig, OmegaConf
@@ -27,7 +27,7 @@ from aiayn.problems.problem import Problem
 from aiayn.runs.run_folder import RunFolder, step_checkpoints
 from aiayn.training import initialization
 from aiayn.training.tracking import loggers
-from aiayn.training.trainer import build_trainer, quiet_lightning
+from aiayn.training.trainer import build_trainer, compile_layers, quiet_lightning, replica_of
 
 log = logging.getLogger(__name__)
 
@@ -101,16 +101,16 @@ def fit(trainer: Trainer, problem: Problem, folder: RunFolder) -> None:
     """Train from the folder's latest checkpoint, or from the start, with steps as in `StepSize.of`."""
     config = folder.config
     step = step_size(problem, folder)
-    # Both are known only now that the Trainer knows its devices and the problem its longest example.
-    trainer.accumulate_grad_batches = accumulation_steps(
+    # Known only now that the Trainer knows its devices and the problem its longest example.
+    replica = replica_of(trainer)
+    accumulation = accumulation_steps(
         step.tokens_per_batch,
         config["data"]["tokens_per_device"],
-        world_size=trainer.world_size,
+        world_size=replica.count,
         longest=problem.longest("train"),
     )
-    trainer.val_check_interval = config["training"]["validate_steps"] * trainer.accumulate_grad_batches
-    topology: dict[str, Any] = {"world_size": trainer.world_size, "precision": trainer.precision}
-    topology["accumulation"] = trainer.accumulate_grad_batches
+    topology: dict[str, Any] = {"world_size": replica.count, "precision": trainer.precision}
+    topology["accumulation"] = accumulation
     resume = folder.latest
     if resume:  # what does not fit is refused before anything is built
         prepare_resume(resume, trainer, problem, folder, topology=topology)
@@ -128,18 +128,29 @@ def fit(trainer: Trainer, problem: Problem, folder: RunFolder) -> None:
     model = build_model(config, problem)
     if config["training"]["initialize"] and not resume:
         begin_with_others(model, trainer, problem, folder)
+    compile_layers(model, config["trainer"].get("compile"))
     parameters = sum(parameter.numel() for parameter in model.parameters())
     log.info(
         "%s: %s parameters, %s examples, %d x %d micro-batches a step, %s%s",
         config["name"],
         f"{parameters:,}",
         f"{problem.size('train'):,}",
-        trainer.world_size,
-        trainer.accumulate_grad_batches,
+        replica.count,
+        accumulation,
         trainer.precision,
         f", resumed from {resume.name}" if resume else "",
     )
-    run_steps(trainer, model, problem, step, folder, resume=resume)
+    parts = {part: config["training"][part] for part in ("optimizer", "schedule", "loss")}
+    module = problem.module(
+        model,
+        **instantiate(parts, _convert_="all"),
+        log_steps=config["training"]["log_steps"],
+        seed=config["seed"],
+        contents=checkpoint.contents(config, problem.vocabularies),
+        replica=replica,
+    )
+    batches = problem.batches(step, accumulation=accumulation, replica=replica)
+    run_steps(trainer, module, batches, folder, resume=resume)
     if trainer.is_global_zero:
         folder.write(**training_cost(trainer, problem, config), **ending(folder), parameters=parameters)
 
@@ -154,7 +165,12 @@ def begin_with_others(model: Model, trainer: Trainer, problem: Problem, folder: 
 
 
 def run_steps(
-    trainer: Trainer, model: Model, problem: Problem, step: StepSize, folder: RunFolder, *, resume: Path | None
+    trainer: Trainer,
+    module: LightningModule,
+    batches: LightningDataModule,
+    folder: RunFolder,
+    *,
+    resume: Path | None,
 ) -> None:
     """Let Lightning train; what ends it before its end is told as a user understands it.
 
@@ -162,19 +178,10 @@ def run_steps(
         SystemExit: with the signal's number, if one has stopped it between two steps.
         ValueError: if a setting does not go with the others, or the device's memory is too small.
     """
-    config = folder.config
-    parts = {part: config["training"][part] for part in ("optimizer", "schedule", "loss")}
-    module = problem.module(
-        model,
-        **instantiate(parts, _convert_="all"),
-        log_steps=config["training"]["log_steps"],
-        seed=config["seed"],
-        contents=checkpoint.contents(config, problem.vocabularies),
-    )
     # Lightning's handler lets a step end; it would also call the one that it finds, which leaves at once.
     ends = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
-        trainer.fit(module, datamodule=problem.batches(step), ckpt_path=resume, weights_only=True)
+        trainer.fit(module, datamodule=batches, ckpt_path=resume, weights_only=True)
     except SystemExit as end:
         number = signal.SIGTERM if isinstance(end, SIGTERMException) else signal.SIGINT
         if number == signal.SIGINT and not trainer.interrupted:
@@ -186,7 +193,7 @@ def run_steps(
     except torch.OutOfMemoryError as error:
         raise ValueError(
             "the device's memory does not hold a micro-batch of data.tokens_per_device="
-            f"{config['data']['tokens_per_device']}; lower it, which does not change the experiment."
+            f"{folder.config['data']['tokens_per_device']}; lower it, which does not change the experiment."
         ) from error
     finally:
         signal.signal(signal.SIGTERM, ends)

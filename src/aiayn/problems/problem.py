@@ -12,6 +12,7 @@ from lightning.pytorch import LightningDataModule
 from omegaconf import DictConfig
 
 from aiayn.data.batching import StepSize
+from aiayn.data.replica import Replica
 from aiayn.data.tokenizer import Vocabularies
 from aiayn.evaluation.metric import Metric, Score
 from aiayn.files import replacing, write_text
@@ -108,8 +109,8 @@ class Problem(ABC):
         """What an optimizer step holds that may cost so much; less, if it is to fit a small corpus."""
 
     @abstractmethod
-    def batches(self, step: StepSize) -> LightningDataModule:
-        """The steps of training, and the dev set."""
+    def batches(self, step: StepSize, *, accumulation: int, replica: Replica) -> LightningDataModule:
+        """A replica's share of the steps of training, each in so many micro-batches, and of the dev set."""
 
     @abstractmethod
     def flops(self, model: Model, target_tokens: int) -> float:

@@ -15,6 +15,7 @@ from aiayn.cost.counting import mean_pair_flops
 from aiayn.data.batching import StepSize
 from aiayn.data.corpus import Corpus, prepare
 from aiayn.data.datamodule import ParallelDataModule
+from aiayn.data.replica import Replica
 from aiayn.data.tokenizer import Tokenizer, Vocabularies
 from aiayn.evaluation.metric import Metric, Score, counted, panel, score_of, usable
 from aiayn.evaluation.metrics.perplexity import Perplexity
@@ -98,11 +99,13 @@ class Translation(Problem):
         """See `Problem`."""
         return StepSize.of(self.prepared.pairs("train"), tokens_per_batch, fits_corpus=fits_corpus)
 
-    def batches(self, step: StepSize) -> ParallelDataModule:
+    def batches(self, step: StepSize, *, accumulation: int, replica: Replica) -> ParallelDataModule:
         """See `Problem`."""
         return ParallelDataModule(
             self.prepared,
             tokens_per_batch=step.tokens_per_batch,
+            accumulation=accumulation,
+            replica=replica,
             seed=self.cfg.seed,
             workers=self.cfg.data.loader_workers,
         )

@@ -193,8 +193,8 @@ class RunFolder:
         Args:
             config: The checkpoint's.
             step: Optimizer steps behind it.
-            topology: `world_size` and `accumulation` now, since the position in an epoch is counted in micro-batches;
-                and the `precision` that is used.
+            topology: `world_size` and `accumulation` now, since they decide what dropout is drawn; and the
+                `precision` that is used.
         """
         self._check_identity(config)
         if step > self.config["training"]["max_steps"]:
