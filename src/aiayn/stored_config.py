@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from aiayn.schema import DataConfig, InferenceConfig, ModelConfig, PaperConfig, TrainingConfig, check_ranges
+from aiayn.schema import DataConfig, InferenceConfig, ModelConfig, TrainingConfig, check_ranges
 
 MOST_VALUES, DEEPEST = 100_000, 40  # a run of ours has a few hundred values, four levels deep
 LARGEST = 2**63  # whole numbers are below it
@@ -45,7 +45,8 @@ class StoredConfig:
     data: DataConfig = field(default_factory=DataConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     inference: InferenceConfig = field(default_factory=InferenceConfig)
-    paper: PaperConfig = field(default_factory=PaperConfig)
+    paper: dict[str, float | None] = field(default_factory=dict)
+    published: dict[str, float | None] = field(default_factory=dict)
     trainer: dict[str, Any] = field(default_factory=dict)
     callbacks: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)

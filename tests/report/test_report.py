@@ -14,7 +14,7 @@ FILES = {
     "table.tex",
     "learning_curves.png",
     "marginals.png",
-    "bleu_over_flops.png",
+    "score_over_flops.png",
 }
 
 

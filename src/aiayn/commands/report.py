@@ -38,7 +38,11 @@ def report(*configs: DictConfig) -> None:
         raise ValueError("task=report needs a sweep or a folder of runs: give sweep=..., or folder=PATH, one of them.")
     runs = read_rows(configs) if is_sweep else read_folder(Path(cfg.folder))
     # The rows of a sweep have been composed with what the command line says of `report`; runs in a folder have not.
-    rows = rows_of(runs) if is_sweep else rows_of(runs, checkpoint=cfg.report.checkpoint, split=cfg.report.split)
+    rows = (
+        rows_of(runs)
+        if is_sweep
+        else rows_of(runs, checkpoint=cfg.report.checkpoint, split=cfg.report.split, trust=cfg.trust)
+    )
     bootstrap(rows)
     verdicts = judge(read_claims(cfg, rows), rows)
     folder = common_folder(runs) if is_sweep else Path(cfg.folder)
@@ -49,7 +53,9 @@ def read_claims(cfg: DictConfig, rows: Sequence[Row]) -> list[Claim]:
     """Those of the config's claims that are about these rows."""
     claims: Any = OmegaConf.to_container(cfg.get("claims") or OmegaConf.create(), resolve=True)
     experiments = GlobalHydra.instance().config_loader().get_group_options("experiment")
-    return claims_about([row.name for row in rows], claims, experiments=experiments)
+    configs = [cfg, *(row.config for row in rows)]
+    metrics = dict.fromkeys(str(key) for config in configs for key in config.get("metrics") or {})
+    return claims_about([row.name for row in rows], claims, experiments=experiments, metrics=metrics)
 
 
 def common_folder(runs: Sequence[Run]) -> Path:
