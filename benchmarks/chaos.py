@@ -47,8 +47,8 @@ PHASES = {
     "save": ("save_checkpoint", "_save"),
     "validate": ("on_validation_epoch_end", "validation_step", "_evaluation"),
     "train": ("fit",),
-    "prepare": ("prepare_corpus",),
-    "evaluate": ("evaluate_splits", "evaluate_sentences"),
+    "prepare": ("prepare",),
+    "evaluate": ("evaluate_splits", "evaluate"),
     "report": ("report",),
     "export": ("export_model",),
 }

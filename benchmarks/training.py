@@ -23,7 +23,7 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from aiayn.data.batching import Batch, BatchLoader, PairDataset, TokenBatchSampler
+from aiayn.data.batching import Batch, PairDataset, StepLoader, TokenBatchSampler
 from aiayn.data.corpora.multi30k import multi30k
 from aiayn.data.ragged import encode_pairs
 from aiayn.data.tokenizer import PAD, Tokenizer, Vocabularies
@@ -97,7 +97,7 @@ class Loop:
 
     def projected(self, batch: Batch) -> int:
         """Positions that the loop projects onto the vocabulary: the plain one all, with the padding."""
-        return batch.target[:, 1:].numel() if self.loss is plain_loss else batch.step_tokens
+        return batch.target[:, 1:].numel() if self.loss is plain_loss else len(batch.positions)
 
     def __call__(self, batch: Batch) -> None:
         self.optimizer.zero_grad()
@@ -115,8 +115,8 @@ def plain_loss(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def aiayn_loss(model: Model, batch: Batch) -> Tensor:
-    loss, *_ = losses(model, batch, partial(label_smoothed_cross_entropy, label_smoothing=LABEL_SMOOTHING))
-    return loss / len(batch.positions)
+    found = losses(model, batch, partial(label_smoothed_cross_entropy, label_smoothing=LABEL_SMOOTHING))
+    return found["loss"] / len(batch.positions)
 
 
 def aiayn_model() -> TranslationTransformer:
@@ -143,7 +143,7 @@ def read_batches(folder: Path, count: int) -> list[Batch]:
     sampler = TokenBatchSampler(
         pairs.source.lengths + 1, pairs.target.lengths + 1, tokens_per_batch=TOKENS_PER_BATCH
     )  # one more for EOS
-    return [batch for batch, _ in zip(BatchLoader(PairDataset(pairs), sampler), range(count), strict=False)]
+    return [step.batches[0] for step, _ in zip(StepLoader(PairDataset(pairs), sampler), range(count), strict=False)]
 
 
 def linear_shapes(batch: Batch, *, projected: int) -> Counter[tuple[int, int, int]]:
@@ -174,7 +174,7 @@ class MatrixProducts:
 
     def __init__(self, batch: Batch, *, dtype: torch.dtype) -> None:
         self.operands = []
-        for (positions, inputs, outputs), count in linear_shapes(batch, projected=batch.step_tokens).items():
+        for (positions, inputs, outputs), count in linear_shapes(batch, projected=len(batch.positions)).items():
             x, y = torch.randn(positions, inputs, dtype=dtype), torch.randn(positions, outputs, dtype=dtype)
             self.operands.append((x, torch.randn(outputs, inputs, dtype=dtype), y, count))
         self.flops = 6 * sum(x.numel() * len(weight) * count for x, weight, _, count in self.operands)
@@ -262,7 +262,7 @@ def main() -> None:
 
 def report(loops: list[Loop], products: list[MatrixProducts], batches: list[Batch], seconds: list[list[float]]) -> None:
     console = Console(width=150)
-    tokens = sum(batch.step_tokens for batch in batches)
+    tokens = sum(len(batch.positions) for batch in batches)
     rates = [
         p.flops * len(batches) / statistics.median(s) for p, s in zip(products, seconds[len(loops) :], strict=True)
     ]

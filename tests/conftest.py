@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from aiayn.data.batching import Batch
+    from aiayn.data.corpus import Corpus
     from aiayn.model.model import Model
     from aiayn.model.transformer import TranslationTransformer
     from aiayn.model.view import View
@@ -74,6 +75,15 @@ def composed(*overrides: str, folder: Path | None = None) -> DictConfig:
     return cfg
 
 
+def prepared(cfg: DictConfig) -> "Corpus":
+    """The corpus of a composed config, found or built."""
+    from aiayn.problems.translation import Translation
+
+    problem = Translation(cfg)
+    problem.prepare()
+    return problem.prepared
+
+
 @pytest.fixture
 def told() -> Iterator[Told]:
     """The config of a command line, resolved, with Hydra in this process as if it had been started by that line."""
@@ -92,7 +102,7 @@ def told() -> Iterator[Told]:
 
 
 class Batches:
-    """A loader whose position is part of a checkpoint, as that of `BatchLoader` is: the same batches in each epoch."""
+    """A loader whose position is part of a checkpoint, as that of `StepLoader` is: the same batches in each epoch."""
 
     def __init__(self, batches: Sequence[Any]) -> None:
         self.all = batches

@@ -39,12 +39,13 @@ MAY_IMPORT = {
     "inference": {"model", "data.batching", "data.ragged", "data.tokenizer", "checkpoints", "progress", "files"},
     "training": {"model", "data", "checkpoints", "files"},
     "runs": {"schema", "files", "identity", "naming", "stored_config", "terminal"},
-    "report": {"runs", "evaluation", "schema", "files", "identity", "naming", "stored_config", "terminal"},
+    "report": {"runs", "evaluation", "schema", "files", "identity", "naming", "stored_config", "terminal", "trust"},
     "callbacks": {*STAGES, "progress", "runs"},  # which files of a folder are the run's
     "hydra_plugins": {"runs", "schema", "errors", "files", "identity"},
     "analysis": {"model", "data.batching", "data.tokenizer", "inference", "evaluation", "progress", "files"},
     "serving": {"model", "data.tokenizer", "inference", "analysis"},
-    "commands": {*STAGES, *LEAVES, "analysis", "callbacks", "serving", "runs", "report"},
+    "problems": {*STAGES, "progress", "files", "terminal"},
+    "commands": {*STAGES, *LEAVES, "problems", "analysis", "callbacks", "serving", "runs", "report"},
     "progress": {"terminal"},
     "terminal": set(),
     "files": set(),
@@ -184,6 +185,7 @@ ROOMS = {
     "model": "aiayn.model",
     "data": "aiayn.data.corpora",
     "metrics": "aiayn.evaluation.metrics",
+    "problem": "aiayn.problems",
     "callbacks": "aiayn.callbacks",
     "task": "aiayn.commands",
 }

@@ -19,6 +19,7 @@ row = partial(identity.row, objective="bleu")
 GROUPS = (
     "task",
     "data",
+    "problem",
     "model",
     "training",
     "inference",

@@ -41,7 +41,12 @@ WHERE_OR_HOW = [
     *("outputs=/elsewhere", "corpora=/elsewhere", "run_dir=/elsewhere", "force=true"),
 ]
 ANOTHER = [
-    *("+trainer.gradient_clip_val=0.01", "trainer.precision=bf16-mixed", "+trainer.limit_train_batches=7"),
+    *(
+        "+trainer.gradient_clip_val=0.01",
+        "trainer.precision=bf16-mixed",
+        "trainer.compile=true",
+        "+trainer.limit_train_batches=7",
+    ),
     *("callbacks=ema", "+callbacks.mine={_target_: mine.Callback}", "+my.key=3", "name=other"),
     *("model.d_ff=64", "model/position=learned", "model.dropout=0", "data.vocab_size=300", "data.corpus.pairs=70"),
     *(
@@ -149,18 +154,21 @@ def test_a_switch_that_is_off_is_one_that_an_older_run_did_not_have() -> None:
     assert differing({"model": {"rate": 0}}, {"model": {}}) == ["model.rate"]
 
 
-def test_a_run_that_is_older_than_the_key_shared_its_vocabulary() -> None:
+def test_a_run_that_is_older_than_the_key_shared_its_vocabulary(tmp_path: Path) -> None:
     older = config()
     del older["data"]["shared_vocabulary"]
     assert not differing(config(), older)
-    assert differing(config("data.shared_vocabulary=false"), older) == ["data.shared_vocabulary"]
+    folder = left(tmp_path / "run", older, status="running")
+    with pytest.raises(ValueError, match=r"holds a run with data\.shared_vocabulary=True, not False; choose another"):
+        RunFolder(folder, config("data.shared_vocabulary=false"))
 
 
 def test_a_table_says_once_what_parts_repeat() -> None:
     found = settings(config("data=text", "data.train.source=a", "data.train.target=b"))
     assert found["model.heads"] == 4
     assert found["data.train.source"] == "a"
-    assert "model.attention.heads" not in found
+    assert not {"model.attention.heads", "model.kv_heads", "model.encoder_layers"} & set(found)
+    assert settings(config("model.kv_heads=2"))["model.kv_heads"] == 2
     assert found["training.label_smoothing"] == 0.1
     assert not found.keys() & {"training.loss.label_smoothing", "training.optimizer.eps", "training.schedule.d_model"}
     assert "data.corpus.train.source" not in found

@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import SMALL, CommandLine, Told, logits, write_checkpoint
+from conftest import SMALL, CommandLine, Told, logits, prepared, write_checkpoint
 
 from aiayn.analysis.alignment import align, links
 from aiayn.analysis.page import attention
 from aiayn.checkpoints import averaging, checkpoint
 from aiayn.checkpoints.checkpoint import Checkpoint
 from aiayn.commands.plan import plan_row, read_assumptions
-from aiayn.commands.prepare import prepare_corpus
 from aiayn.data.tokenizer import BOS, EOS, Tokenizer
 from aiayn.inference import beam_search, ctranslate2_decoder, ensemble, export
 from aiayn.inference.scoring import log_likelihoods
@@ -145,7 +144,7 @@ def test_an_export_gives_back_both_and_needs_both(loaded: Checkpoint, tmp_path: 
 
 
 def test_a_pair_is_another_vocabulary_than_one_for_both(file: Path, joint: Path, loaded: Checkpoint) -> None:
-    assert checkpoint.read(joint).vocabularies.hash == loaded.vocabularies.source.hash
+    assert checkpoint.read(joint).vocabularies.source.model == loaded.vocabularies.source.model
     with pytest.raises(ValueError, match="have different vocabularies"):
         ensemble.load([file, joint])
     with pytest.raises(ValueError, match=r"differ in data\.shared_vocabulary"):
@@ -159,15 +158,15 @@ def test_a_pair_is_another_vocabulary_than_one_for_both(file: Path, joint: Path,
 
 def test_a_corpus_takes_a_pair_where_a_pair_is_asked_for(file: Path, joint: Path, told: Told, tmp_path: Path) -> None:
     given = [*SMALL, f"outputs={tmp_path}", f"data.tokenizer={file}"]
-    pair = prepare_corpus(told(*given, PAIR))
+    pair = prepared(told(*given, PAIR))
     assert pair.vocabularies.hash == checkpoint.read(file).vocabularies.hash
     with pytest.raises(ValueError, match=r"is a tokenizer for each side; set data\.shared_vocabulary=false, or"):
-        prepare_corpus(told(*given))
+        prepared(told(*given))
     model = tmp_path / "tokenizer.model"
     model.write_bytes(Tokenizer.train(WORDS, vocab_size=23).model)
     for one in (joint, model):
         with pytest.raises(ValueError, match=r"is one tokenizer for both sides; set data\.shared_vocabulary=true, or"):
-            prepare_corpus(told(*SMALL, f"outputs={tmp_path}", f"data.tokenizer={one}", PAIR))
+            prepared(told(*SMALL, f"outputs={tmp_path}", f"data.tokenizer={one}", PAIR))
 
 
 def test_a_plan_counts_the_second_matrix(file: Path, told: Told) -> None:

@@ -61,7 +61,9 @@ def explain(error: BaseException) -> str:
         return f"there is no {group}={name}{suggest(name, [option for option in options if option != 'schema'])}{more}"
     if isinstance(error, OmegaConfBaseException) and error.full_key:
         if isinstance(error, ConfigKeyError | ConfigAttributeError) and isinstance(error.parent_node, Container):
-            return f"there is no key {error.full_key}{suggest(str(error.key), map(str, error.parent_node))}"
+            known = list(map(str, error.parent_node))
+            remedy = suggest(str(error.key), known) if known else f"; +{error.full_key}=... adds it."
+            return f"there is no key {error.full_key}{remedy}"
         if isinstance(error, MissingMandatoryValue):
             return f"{error.full_key} is not set; give {error.full_key}=..."
         reason = str(error).split("\n")[0].removeprefix("ValueError raised while resolving interpolation: ")

@@ -24,7 +24,7 @@ from aiayn.trust import check_corpus
 # or measured.
 WHERE_AND_HOW = {
     *("task", "sweep", "scale", "launcher", "logger", "outputs", "corpora", "run_dir", "force"),
-    *("plan", "report", "claims", "paper", "folder", "watch", "stop", "metrics", "trust"),
+    *("plan", "report", "claims", "paper", "published", "folder", "watch", "stop", "metrics", "trust"),
     *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy"),
     *("trainer.profiler", "trainer.detect_anomaly", "trainer.benchmark", "trainer.deterministic"),
     *("trainer.limit_test_batches", "trainer.limit_predict_batches"),
@@ -38,8 +38,16 @@ WHERE_AND_HOW = {
 ENDS = {"training.max_steps", "training.max_epochs", "trainer.max_time", "callbacks.early_stopping"}
 VARIED = ("seed", "model", "training", "inference")  # parts of a config, first in a name that is cut
 
+# Which say what another does, unless they are set.
+FOLLOWS = {f"model.{side}_layers": "model.layers" for side in ("encoder", "decoder")} | {
+    "model.kv_heads": "model.heads"
+}
 # What a key says that is left out, where that is not null or false: a config may be older than the key.
-UNSAID = {"data.shared_vocabulary": True}
+UNSAID = {
+    "data.shared_vocabulary": True,
+    "problem._target_": "aiayn.problems.translation.Translation",
+    "problem._partial_": True,
+}
 
 PACKAGE = Path(__file__).parent
 STAGES = (
@@ -50,6 +58,7 @@ STAGES = (
     "inference",
     "evaluation",
     "callbacks",
+    "problems",
 )  # of ours; figures go through them
 
 
@@ -88,6 +97,7 @@ def is_repeated(key: str, values: Mapping[str, Any]) -> bool:
     part, *names = key.split(".")
     above = [".".join([part, *names[start:]]) for start in range(1, len(names))]
     above += [f"model.{names[-1]}"] if len(names) > 1 else []  # the schedule knows the model's size
+    above += [FOLLOWS[key]] if key in FOLLOWS else []
     return key in values and any(other in values and values[other] == values[key] for other in above)
 
 

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from aiayn.schema import DataConfig, InferenceConfig, ModelConfig, PaperConfig, TrainingConfig, check_ranges
+from aiayn.schema import DataConfig, InferenceConfig, ModelConfig, TrainingConfig, check_ranges
 
 MOST_VALUES, DEEPEST = 100_000, 40  # a run of ours has a few hundred values, four levels deep
 LARGEST = 2**63  # whole numbers are below it
@@ -29,6 +29,9 @@ MOVED = {
     "aiayn.data.parallel_text.multi30k": "aiayn.data.corpora.multi30k.multi30k",
 }
 
+# Of runs that are older than the key.
+TRANSLATION = {"_target_": "aiayn.problems.translation.Translation", "_partial_": True}
+
 
 @dataclass
 class StoredConfig:
@@ -37,11 +40,13 @@ class StoredConfig:
     name: str = ""
     seed: int | None = None
     objective: str = "bleu"
+    problem: dict[str, Any] = field(default_factory=lambda: dict(TRANSLATION))
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     inference: InferenceConfig = field(default_factory=InferenceConfig)
-    paper: PaperConfig = field(default_factory=PaperConfig)
+    paper: dict[str, float | None] = field(default_factory=dict)
+    published: dict[str, float | None] = field(default_factory=dict)
     trainer: dict[str, Any] = field(default_factory=dict)
     callbacks: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)

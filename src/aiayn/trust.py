@@ -17,6 +17,12 @@ CORPORA = {
     *("aiayn.data.corpora.text.TextFiles", "aiayn.data.corpora.hub.HubText", "aiayn.data.corpora.multi30k.multi30k"),
     "aiayn.data.corpora.numbers.Numbers",
 }
+METRICS = {
+    *("aiayn.evaluation.metrics.bleu.Bleu", "aiayn.evaluation.metrics.bleu_tokenized.BleuTokenized"),
+    *("aiayn.evaluation.metrics.bleu_paper.BleuPaper", "aiayn.evaluation.metrics.exact_match.ExactMatch"),
+    *("aiayn.evaluation.metrics.chrf.Chrf", "aiayn.evaluation.metrics.ter.Ter"),
+    "aiayn.evaluation.metrics.perplexity.Perplexity",
+}
 
 
 def targets(config: Any) -> Iterator[str]:

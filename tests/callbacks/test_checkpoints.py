@@ -69,7 +69,6 @@ def run(
     keep: int = 5,
     validate: int = 5,
     weights_only: bool = True,
-    accumulation: int = 1,
     minutes: float | None = None,
     **settings: Any,
 ) -> Trainer:
@@ -79,9 +78,8 @@ def run(
     trainer = Trainer(
         accelerator="cpu",
         max_steps=max_steps,
-        val_check_interval=validate * accumulation,
+        val_check_interval=validate,
         check_val_every_n_epoch=None,
-        accumulate_grad_batches=accumulation,
         callbacks=[*more, CheckpointAveraging(str(folder), keep=keep, **schedule), best, *last],
         plugins=[AtomicCheckpointIO()],
         logger=False,
@@ -91,7 +89,7 @@ def run(
         **{"max_epochs": -1, **settings},
     )
     newest = list(step_checkpoints(folder).values())[-1:]
-    train = Batches(torch.arange(EPOCH // accumulation * accumulation))
+    train = Batches(torch.arange(EPOCH))
     trainer.fit(Toy(bleu), train, [torch.ones(1)], ckpt_path=newest[0] if newest else None, weights_only=True)
     return trainer
 
@@ -345,17 +343,17 @@ def test_patience_counts_over_resumptions_and_can_be_raised(tmp_path: Path) -> N
     assert go(5) == 30
 
 
-def test_a_stop_waits_for_the_end_of_the_step_and_leaves_its_reason(tmp_path: Path) -> None:
+def test_a_stop_leaves_its_reason(tmp_path: Path) -> None:
     class Stop(Callback):
         def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-            trainer.should_stop = trainer.fit_loop.total_batch_idx == 15  # the first micro-batch of the sixth step
+            trainer.should_stop = trainer.fit_loop.total_batch_idx == 5  # the sixth step
 
-    run(tmp_path, max_steps=40, more=[Stop()], accumulation=3)
+    run(tmp_path, max_steps=40, more=[Stop()])
     assert kept(tmp_path) == [4, 6]
     assert stopped(tmp_path) == "a callback"
     assert best(tmp_path) == (6, 6)  # it is validated there
-    run(tmp_path, max_steps=8, accumulation=3)
-    run(tmp_path / "whole", max_steps=8, accumulation=3)
+    run(tmp_path, max_steps=8)
+    run(tmp_path / "whole", max_steps=8)
     final = [
         checkpoint.read_raw(folder / "step_0000008.ckpt")["state_dict"] for folder in (tmp_path, tmp_path / "whole")
     ]

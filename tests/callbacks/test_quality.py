@@ -9,19 +9,20 @@ from hydra.utils import instantiate
 from sacrebleu.metrics import BLEU
 
 from aiayn.callbacks import quality
+from aiayn.data.replica import ALONE
 
 REFERENCES = ["\u4ed6\u6628\u5929\u4e70\u4e86\u4e09\u672c\u65b0\u4e66", "\u6211\u4eec\u53bb\u516c\u56ed"]
 TRANSLATIONS = ["\u4ed6\u6628\u5929\u4e70\u4e86\u4e24\u672c\u65b0\u4e66", "\u6211\u4eec\u53bb\u516c\u56ed"]
 
 
 class Plain:
-    """A rank that is the only one, and the module that it validates."""
+    """A process that is the only one, and the module that it validates."""
 
-    global_rank, world_size, is_global_zero, loggers, model = 0, 1, True, (), None
+    is_global_zero, loggers, model = True, (), None
 
     def __init__(self) -> None:
         corpus = SimpleNamespace(text=lambda split: (["a", "b"], REFERENCES), vocabularies=None)
-        self.datamodule = SimpleNamespace(corpus=corpus)
+        self.datamodule = SimpleNamespace(corpus=corpus, replica=ALONE)
         self.precision_plugin = SimpleNamespace(forward_context=lambda: pytest.MonkeyPatch.context())
         self.logged: dict[str, float] = {}
 

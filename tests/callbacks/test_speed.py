@@ -8,20 +8,18 @@ from aiayn.callbacks.speed import TrainingSpeed
 
 
 def test_the_loss_shown_is_of_the_steps_since_the_last_line() -> None:
-    """Two micro-batches a step, whose losses Lightning has divided by two; the logger's value plays no part."""
+    """The mean of the whole step is shown, not the loss of its last micro-batch; nor what the logger has."""
     said: list[str] = []
     callback = TrainingSpeed(log_steps=1000, objective="bleu")
-    trainer: Any = SimpleNamespace(
-        accumulate_grad_batches=2, global_step=0, max_steps=9, callback_metrics={"train/loss": torch.tensor(97.0)}
-    )
+    trainer: Any = SimpleNamespace(max_steps=9, callback_metrics={"train/loss": torch.tensor(97.0)})
     texts: list[Any] = []
     callback.advance = lambda units=1, text=str: texts.append(text)
-    for index, loss in enumerate([3.0, 2.0, 4.0, 3.0, 1.0, 1.5]):
-        trainer.global_step = (index + 1) // 2
-        batch: Any = SimpleNamespace(step_tokens=7)
-        callback.on_train_batch_start(trainer, Any, batch, index)
-        callback.on_train_batch_end(trainer, Any, {"loss": torch.tensor(loss)}, batch, index)
-        if index in (3, 5):  # a line is shown behind the second step, and behind the third
+    for index, mean in enumerate([5.0, 7.0, 2.5]):
+        trainer.global_step = index + 1
+        step: Any = SimpleNamespace(tokens=7)
+        callback.on_train_batch_start(trainer, Any, step, index)
+        callback.on_train_batch_end(trainer, Any, {"loss": 11.0, "mean": torch.tensor(mean)}, step, index)
+        if index in (1, 2):  # a line is shown behind the second step, and behind the third
             said.append(texts[-1]())
     assert [line.split(",")[0] for line in said] == ["loss 6.00", "loss 2.50"]
 

@@ -70,16 +70,6 @@ def test_the_papers_flops_have_the_names_that_table_csv_has(base: dict[str, Any]
     assert "seconds x devices" in " ".join(notes([row], [changed(base)], A100))
 
 
-@pytest.mark.slow
-def test_every_row_of_table_3_is_planned(aiayn: CommandLine, outputs: Path) -> None:
-    aiayn("task=plan", "sweep=table3", "scale=tiny", small=False)
-    rows = json.loads((outputs / "sweeps" / "table3_tiny" / "plan.json").read_text())["rows"]
-    assert len(rows) == 20
-    assert all(row["refused"] is None and row["hours"] > 0 for row in rows)
-    flops = {row["name"].split(",")[0]: row["flops"] for row in rows}
-    assert flops["table3_c_n2"] < flops["table3_c_n4"] < flops["table3_base"] < flops["table3_big"]
-
-
 def test_the_figures_of_base_are_near_the_papers(base: dict[str, Any]) -> None:
     # Section 5.2: 100,000 steps took 12 hours on eight P100, whose sustained 9.5 TFLOP/s make the 3.3e18 of Table 2.
     eight = Assumptions("P100", 8, 0.29, 30, bfloat16=None, float32=9.5, memory=16)

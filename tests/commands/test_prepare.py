@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 import sentencepiece
 import torch
-from conftest import SMALL, CommandLine, Told, write_checkpoint
+from conftest import SMALL, CommandLine, Told, prepared, write_checkpoint
 
 from aiayn.checkpoints import checkpoint
 from aiayn.commands.plan import plan_row, read_assumptions
-from aiayn.commands.prepare import prepare_corpus
 
 WORDS = ("one", "two", "three", "eins", "zwei", "drei")
 SIZES = [override for override in SMALL if not override.startswith("data.corpus.")]
@@ -47,7 +46,7 @@ def test_a_text_is_encoded_with_the_tokenizer_of_a_run_a_checkpoint_or_a_file(
     file = given / "checkpoints" / "averaged.ckpt"
     own = checkpoint.read(file).vocabularies
     found = [
-        prepare_corpus(told(*SIZES, *text, f"data.tokenizer={path}", vocabulary))
+        prepared(told(*SIZES, *text, f"data.tokenizer={path}", vocabulary))
         for path in (given, file, given / "tokenizer.model")
         for vocabulary in ("data.vocab_size=300", f"data.vocab_size={own.source.vocab_size}")
     ]
@@ -57,7 +56,7 @@ def test_a_text_is_encoded_with_the_tokenizer_of_a_run_a_checkpoint_or_a_file(
     said = [record.getMessage() for record in caplog.records if "data.vocab_size=" in record.getMessage()]
     assert len(said) == 3
     assert f"data.vocab_size=300 is not used: data.tokenizer={given} has {own.source.vocab_size} pieces" in said[0]
-    assert prepare_corpus(told(*SIZES, *text)).path != found[0].path
+    assert prepared(told(*SIZES, *text)).path != found[0].path
 
 
 @pytest.mark.slow
@@ -84,7 +83,7 @@ def test_a_tokenizer_that_cannot_be_taken_is_a_line(given: Path, text: list[str]
     (tmp_path / "outputs").mkdir()
     for name, word in words.items():
         with pytest.raises(ValueError, match=f"^data.tokenizer={re.escape(str(tmp_path / name))}: .*{word}") as caught:
-            prepare_corpus(told(*SIZES, *text, f"data.tokenizer={tmp_path / name}"))
+            prepared(told(*SIZES, *text, f"data.tokenizer={tmp_path / name}"))
         assert "\n" not in str(caught.value)
     assert not list((tmp_path / "outputs").iterdir())
 

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from conftest import SMALL, Told, composed, write_checkpoint
 from omegaconf import OmegaConf
-from torch import Tensor, nn
-from torch.nn.functional import silu
+from test_plan import Gated
+from torch import Tensor
 
 from aiayn.callbacks.speed import TrainingSpeed
-from aiayn.commands.train import read_newest, train, training_cost, training_flops
+from aiayn.commands.train import read_newest, train, training_cost
 from aiayn.model.view import View
+from aiayn.problems.translation import Translation
 
 
 def test_a_damaged_newest_checkpoint_is_named_with_what_remains_without_it(tmp_path: Path) -> None:
@@ -50,18 +51,7 @@ def test_results_stay_where_what_is_to_take_their_place_is_refused(
     assert {path: path.read_text() for path in kept if path.exists()} == kept
 
 
-D_MODEL, D_FF, LAYERS = 14, 22, 3
-
-
-class Gated(nn.Module):
-    """A feed-forward network of one's own, with a third matrix."""
-
-    def __init__(self, d_model: int, d_ff: int) -> None:
-        super().__init__()
-        self.gate, self.inner, self.outer = nn.Linear(d_model, d_ff), nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
-
-    def forward(self, x: Tensor, *, view: View) -> Tensor:
-        return self.outer(silu(self.gate(x)) * self.inner(x))
+D_MODEL, D_FF, LAYERS = 14, 22, 1
 
 
 class Looking(Gated):
@@ -78,6 +68,17 @@ def config(feed_forward: str) -> dict[str, Any]:
     return made
 
 
+def cost(corpus: Any, feed_forward: str, *, tokens: int) -> dict[str, Any]:
+    """What a training on so many tokens of the corpus has cost."""
+    made = config(feed_forward)
+    problem = Translation(OmegaConf.create(made))
+    problem.corpus = corpus
+    speed = TrainingSpeed.__new__(TrainingSpeed)
+    speed.tokens, speed.seconds = tokens, 2.0
+    trainer: Any = SimpleNamespace(callbacks=[speed], global_step=1)
+    return training_cost(trainer, problem, made)
+
+
 @pytest.fixture
 def corpus() -> Any:
     """Two pairs, which with EOS have 3 and 17 source, 5 and 13 target tokens."""
@@ -89,8 +90,8 @@ def corpus() -> Any:
 
 def test_a_network_of_ones_own_is_counted_as_what_it_is(corpus: Any) -> None:
     plain, gated = (
-        training_flops(corpus, config(target), target_tokens=7 * (5 + 13))
-        for target in ("aiayn.model.feed_forward.relu.FeedForward", f"{__name__}.Gated")
+        cost(corpus, target, tokens=7 * (5 + 13))["flops"]
+        for target in ("aiayn.model.feed_forward.relu.FeedForward", "test_plan.Gated")
     )
     epochs, tokens = 7, 3 + 17 + 5 + 13
     assert gated - plain == pytest.approx(3 * 2 * epochs * tokens * LAYERS * D_MODEL * D_FF, rel=1e-6)
@@ -99,10 +100,7 @@ def test_a_network_of_ones_own_is_counted_as_what_it_is(corpus: Any) -> None:
 def test_a_model_that_cannot_be_counted_has_no_flops_and_the_run_goes_on(
     corpus: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    speed = TrainingSpeed.__new__(TrainingSpeed)
-    speed.tokens, speed.seconds = 18, 2.0
-    trainer: Any = SimpleNamespace(callbacks=[speed], global_step=1)
-    cost = training_cost(trainer, corpus, config(f"{__name__}.Looking"))
-    assert cost == {"steps": 1, "target_tokens": 18, "training_seconds": 2.0, "tokens_per_second": 9.0}
+    found = cost(corpus, f"{__name__}.Looking", tokens=18)
+    assert found == {"steps": 1, "target_tokens": 18, "training_seconds": 2.0, "tokens_per_second": 9.0}
     assert "no FLOPs" in caplog.text
     assert "cannot be counted" in caplog.text

@@ -76,7 +76,7 @@ def test_flops_are_those_of_a_step_of_training_with_its_loss() -> None:
     batch = described_batch(3, 17, 13)
     source, target = torch.randint(4, 31, batch.source.shape), torch.randint(4, 31, batch.target.shape)
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        features = model(type(batch)(source, target, source[:, 0], torch.arange(39), 39, padded=False)).features
+        features = model(type(batch)(source, target, source[:, 0], torch.arange(39), padded=False)).features
         labels = target[:, 1:].flatten()
         loss, _ = label_smoothed_cross_entropy(features.flatten(0, 1), model.output_weight, labels, label_smoothing=0.1)
         loss.backward()

@@ -5,10 +5,11 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterable
 from itertools import chain
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -16,8 +17,9 @@ import torch
 
 from aiayn.data.batching import (
     TENSORS,
-    BatchLoader,
     PairDataset,
+    Step,
+    StepLoader,
     StepSize,
     TokenBatchSampler,
     _equal_shares,
@@ -25,6 +27,7 @@ from aiayn.data.batching import (
     steps_in_epoch,
 )
 from aiayn.data.ragged import EncodedPairs, Ragged, encode_pairs
+from aiayn.data.replica import Replica
 from aiayn.data.tokenizer import BOS, EOS, PAD, Tokenizer, Vocabularies
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
@@ -39,24 +42,29 @@ def pairs_of(count: int, longest: int = 23) -> EncodedPairs:
     return EncodedPairs(*(Ragged.join(side) for side in sides))
 
 
-def sampler_of(pairs: EncodedPairs, tokens_per_batch: int = 211, **settings: int | bool) -> TokenBatchSampler:
+def sampler_of(pairs: EncodedPairs, tokens_per_batch: int = 211, **settings: Any) -> TokenBatchSampler:
     lengths = pairs.source.lengths + 1, pairs.target.lengths + 1
     return TokenBatchSampler(*lengths, tokens_per_batch=tokens_per_batch, **settings)
 
 
-def loader_of(pairs: EncodedPairs, *, workers: int = 0, **settings: int) -> BatchLoader:
-    return BatchLoader(PairDataset(pairs), sampler_of(pairs, **settings), workers=workers)
+def loader_of(pairs: EncodedPairs, *, workers: int = 0, **settings: Any) -> StepLoader:
+    return StepLoader(PairDataset(pairs), sampler_of(pairs, **settings), workers=workers)
 
 
-def epoch_of(sampler: TokenBatchSampler, epoch: int = 0) -> list[tuple[list[int], int]]:
+def epoch_of(sampler: TokenBatchSampler, epoch: int = 0) -> list[list[list[int]]]:
+    """The rows of every micro-batch of every step."""
     sampler.set_epoch(epoch)
-    return [(rows.tolist(), step_tokens) for rows, step_tokens in sampler]
+    return [[rows.tolist() for rows in micro_batches] for micro_batches, _ in sampler]
+
+
+def indices(steps: Iterable[Step]) -> list[list[list[int]]]:
+    return [[batch.indices.tolist() for batch in step.batches] for step in steps]
 
 
 def test_an_epoch_holds_every_pair_once_and_no_step_exceeds_the_budget() -> None:
     pairs = pairs_of(509)
     sampler = sampler_of(pairs)
-    steps = [rows for rows, _ in epoch_of(sampler)]
+    steps = [rows for (rows,) in epoch_of(sampler)]
     assert len(steps) == len(sampler) == sampler.steps
     assert sorted(chain(*steps)) == list(range(509))
     for lengths in (sampler.source_lengths, sampler.target_lengths):
@@ -74,33 +82,29 @@ def test_every_epoch_has_the_same_number_of_steps(seed: int, shuffle: bool) -> N
 
 @pytest.mark.parametrize("tokens_per_batch", [131, 100_003])
 def test_topology_does_not_change_a_step(tokens_per_batch: int) -> None:
-    """1 rank x 4 accumulations, 2 x 2 and 4 x 1 see the same steps, and the same micro-batches in them."""
+    """1 replica x 4 accumulations, 2 x 2 and 4 x 1 see the same steps, and the same micro-batches in them."""
     pairs = pairs_of(509)
     whole = epoch_of(sampler_of(pairs, tokens_per_batch))
     seen = []
-    for world_size, accumulation in ((1, 4), (2, 2), (4, 1)):
-        settings = {"world_size": world_size, "accumulation": accumulation}
-        ranks = [epoch_of(sampler_of(pairs, tokens_per_batch, rank=rank, **settings)) for rank in range(world_size)]
-        assert {len(rank) for rank in ranks} == {len(whole) * accumulation}
-        steps = [
-            [micro_batch for rank in ranks for micro_batch in rank[step * accumulation : (step + 1) * accumulation]]
-            for step in range(len(whole))
-        ]
-        for (rows, step_tokens), micro_batches in zip(whole, steps, strict=True):
-            assert sorted(chain(*(micro_batch for micro_batch, _ in micro_batches))) == sorted(rows)
-            assert {tokens for _, tokens in micro_batches} == {step_tokens}
+    for count, accumulation in ((1, 4), (2, 2), (4, 1)):
+        settings = {"tokens_per_batch": tokens_per_batch, "accumulation": accumulation}
+        replicas = [epoch_of(sampler_of(pairs, replica=Replica(count, index), **settings)) for index in range(count)]
+        steps = [list(chain(*parts)) for parts in zip(*replicas, strict=True)]
+        for (rows,), micro_batches in zip(whole, steps, strict=True):
+            assert len(micro_batches) == 4
+            assert sorted(chain(*micro_batches)) == sorted(rows)
         seen.append(steps)
     assert seen[0] == seen[1] == seen[2]
 
 
-def test_step_tokens_are_the_targets_of_the_whole_step() -> None:
+def test_the_tokens_of_a_step_are_the_targets_of_all_replicas() -> None:
     pairs = pairs_of(101)
-    loaders = [loader_of(pairs, world_size=2, rank=rank, accumulation=3) for rank in range(2)]
-    ranks = [list(loader) for loader in loaders]
-    for step in range(loaders[0].token_sampler.steps):
-        batches = [batch for rank in ranks for batch in rank[step * 3 : (step + 1) * 3]]
+    loaders = [loader_of(pairs, replica=Replica(2, index), accumulation=3) for index in range(2)]
+    for parts in zip(*loaders, strict=True):
+        batches = [batch for step in parts for batch in step.batches]
         total = sum(int((batch.target[:, 1:] != PAD).sum()) for batch in batches)
-        assert {batch.step_tokens for batch in batches} == {total}
+        assert len(batches) == 6
+        assert {step.tokens for step in parts} == {total}
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 7])
@@ -109,7 +113,7 @@ def test_tiny_corpora_have_no_step_without_a_pair(count: int, tokens_per_batch: 
     pairs = pairs_of(count)
     for epoch in range(3):
         sampler = sampler_of(pairs, tokens_per_batch)
-        steps = [rows for rows, _ in epoch_of(sampler, epoch)]
+        steps = [rows for (rows,) in epoch_of(sampler, epoch)]
         assert sorted(chain(*steps)) == list(range(count))
         assert all(rows and sampler.cost[rows].sum() <= tokens_per_batch for rows in steps)
 
@@ -120,7 +124,7 @@ def test_no_step_is_empty_or_over_the_budget_when_few_pairs_are_long(seed: int) 
     lengths = np.where(random.random(37) < 0.3, 97, random.integers(1, 5, size=37))
     budget = int(lengths.max() + random.integers(0, 199))
     sampler = TokenBatchSampler(lengths, lengths[::-1], tokens_per_batch=budget)
-    steps = [rows for rows, _ in epoch_of(sampler)]
+    steps = [rows for (rows,) in epoch_of(sampler)]
     assert sorted(chain(*steps)) == list(range(37))
     assert all(rows and sampler.cost[rows].sum() <= budget for rows in steps)
 
@@ -140,24 +144,25 @@ def test_shares_are_equal_and_none_is_empty_while_there_are_enough_pairs(cost: l
 
 def test_a_micro_batch_without_pairs_is_a_filler_with_nothing_to_predict() -> None:
     pairs = pairs_of(2)
-    batches = list(loader_of(pairs, accumulation=5))
+    (step,) = loader_of(pairs, accumulation=5)
+    batches = step.batches
     assert sorted(batch.indices.tolist() for batch in batches[:2]) == [[0], [1]]
     assert [batch.indices.tolist() for batch in batches[2:]] == [[-1], [-1], [-1]]
     assert batches[4].source.tolist() == [[EOS]]
     assert batches[4].target.tolist() == [[BOS, PAD]]
-    assert batches[4].step_tokens == batches[0].step_tokens > 0
+    assert len(batches[4].positions) == 0 < len(batches[0].positions)
 
 
 def test_micro_batches_share_a_step_evenly() -> None:
     sampler = sampler_of(pairs_of(509), 499, accumulation=4)
     longest = int(sampler.cost.max())
-    costs = np.array([sampler.cost[rows].sum() for rows, _ in epoch_of(sampler)]).reshape(-1, 4)
+    costs = np.array([[sampler.cost[rows].sum() for rows in step] for step in epoch_of(sampler)])
     assert (costs <= costs.sum(axis=1, keepdims=True) / 4 + longest).all()
 
 
 def test_a_batch_holds_the_sentences_of_its_rows() -> None:
     pairs = pairs_of(101)
-    for batch in loader_of(pairs, accumulation=2):
+    for batch in chain(*(step.batches for step in loader_of(pairs, accumulation=2))):
         for index, source, target in zip(batch.indices.tolist(), batch.source, batch.target, strict=True):
             expected = [*pairs.source[index].tolist(), EOS]
             assert source.tolist() == expected + [PAD] * (len(source) - len(expected))
@@ -183,33 +188,33 @@ def test_a_loader_resumes_in_the_middle_of_an_epoch(workers: int) -> None:
     expected = []
     for epoch in range(3):
         undisturbed.token_sampler.set_epoch(epoch)
-        expected.append([batch.indices.tolist() for batch in undisturbed])
+        expected.append(indices(undisturbed))
 
     killed = loader_of(pairs, accumulation=3, workers=workers)
     killed.token_sampler.set_epoch(1)
-    batches = iter(killed)
-    for _ in range(7):
-        next(batches)
+    steps = iter(killed)
+    for _ in range(3):
+        next(steps)
     state = killed.state_dict()
-    assert state == {"epoch": 1, "batches": 7}
+    assert state == {"epoch": 1, "steps": 3}
 
     resumed = loader_of(pairs, accumulation=3, workers=workers)
     resumed.load_state_dict(state)
     assert resumed.state_dict() == state
     resumed.token_sampler.set_epoch(1)  # as Lightning does
-    assert [batch.indices.tolist() for batch in resumed] == expected[1][7:]
-    assert resumed.state_dict() == {"epoch": 1, "batches": len(expected[1])}
+    assert indices(resumed) == expected[1][3:]
+    assert resumed.state_dict() == {"epoch": 1, "steps": len(expected[1])}
     resumed.token_sampler.set_epoch(2)
-    assert [batch.indices.tolist() for batch in resumed] == expected[2]
+    assert indices(resumed) == expected[2]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_state_from_the_end_of_an_epoch_does_not_shorten_the_next(workers: int) -> None:
     pairs = pairs_of(101)
     loader = loader_of(pairs, workers=workers)
-    loader.load_state_dict({"epoch": 0, "batches": len(loader)})
+    loader.load_state_dict({"epoch": 0, "steps": len(loader)})
     loader.token_sampler.set_epoch(1)
-    assert sorted(chain(*(batch.indices.tolist() for batch in loader))) == list(range(101))
+    assert sorted(chain(*chain(*indices(loader)))) == list(range(101))
 
 
 def test_batches_of_workers_need_no_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,10 +222,11 @@ def test_batches_of_workers_need_no_shared_memory(monkeypatch: pytest.MonkeyPatc
         raise RuntimeError("unable to write to file: No space left on device")
 
     monkeypatch.setitem(ForkingPickler._extra_reducers, torch.Tensor, full)
-    batch = next(iter(loader_of(pairs_of(101))))
-    same = pickle.loads(ForkingPickler.dumps(batch))  # what torch's worker does, in a thread that only prints errors
-    assert all(torch.equal(getattr(same, name), getattr(batch, name)) for name in TENSORS)
-    assert same.step_tokens == batch.step_tokens
+    step = next(iter(loader_of(pairs_of(101), accumulation=2)))
+    same = pickle.loads(ForkingPickler.dumps(step))  # what torch's worker does, in a thread that only prints errors
+    for ours, theirs in zip(same.batches, step.batches, strict=True):
+        assert all(torch.equal(getattr(ours, name), getattr(theirs, name)) for name in TENSORS)
+    assert same.tokens == step.tokens
 
 
 def test_workers_that_cannot_start_are_told_with_the_key(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
@@ -237,7 +243,7 @@ def test_workers_that_cannot_start_are_told_with_the_key(monkeypatch: pytest.Mon
 def test_workers_do_with_little_shared_memory() -> None:
     code = """if True:
         from test_batching import loader_of, pairs_of
-        print(sum(len(batch.indices) for batch in loader_of(pairs_of(101), workers=2)))
+        print(sum(len(step.batches[0].indices) for step in loader_of(pairs_of(101), workers=2)))
     """
     mounting = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=64k tmpfs /dev/shm && exec "$@"', "sh"]
     if subprocess.run([*mounting, "true"], capture_output=True).returncode:
@@ -270,22 +276,21 @@ def test_lightning_resumes_where_it_was(tmp_path: Path, workers: int, stop: int)
         def __init__(self) -> None:
             super().__init__()
             self.weight = torch.nn.Parameter(torch.zeros(()))
-            self.seen: list[list[int]] = []
+            self.seen: list[list[list[int]]] = []
 
-        def training_step(self, batch, batch_idx):
-            self.seen.append(batch.indices.tolist())
+        def training_step(self, step):
+            self.seen += indices([step])
             return self.weight * 0
 
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
-    def fit(steps: int, resume: Path | None = None) -> list[list[int]]:
+    def fit(steps: int, resume: Path | None = None) -> list[list[list[int]]]:
         model = Model()
         trainer = lightning.Trainer(
             max_steps=steps,
             accelerator="cpu",
             logger=False,
-            accumulate_grad_batches=2,
             use_distributed_sampler=False,
             enable_progress_bar=False,
             enable_model_summary=False,
@@ -297,20 +302,28 @@ def test_lightning_resumes_where_it_was(tmp_path: Path, workers: int, stop: int)
         return model.seen
 
     undisturbed = fit(8)
-    assert len(undisturbed) == 16
-    assert fit(8, resume=tmp_path / f"step={stop}.ckpt") == undisturbed[2 * stop :]
+    assert len(undisturbed) == 8
+    assert fit(8, resume=tmp_path / f"step={stop}.ckpt") == undisturbed[stop:]
 
 
-def test_batches_move_and_stay_batches() -> None:
-    batch = next(iter(loader_of(pairs_of(11))))
-    moved = batch.to("meta")
-    assert (moved.source.device.type, moved.step_tokens) == ("meta", batch.step_tokens)
+def test_steps_move_and_stay_steps() -> None:
+    step = next(iter(loader_of(pairs_of(11), accumulation=2)))
+    moved = step.to("meta")
+    assert {batch.source.device.type for batch in moved.batches} == {"meta"}
+    assert (len(moved.batches), moved.tokens) == (2, step.tokens)
+
+
+def test_a_move_does_not_wait_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = []
+    monkeypatch.setattr(torch.Tensor, "to", lambda x, device, *, non_blocking: waits.append(not non_blocking) or x)
+    next(iter(loader_of(pairs_of(11)))).to("cpu")
+    assert waits == [False] * len(TENSORS)
 
 
 def test_padding_efficiency_is_the_share_of_real_tokens() -> None:
     pairs = pairs_of(509)
     sampler = sampler_of(pairs, 211, accumulation=2)
-    batches = list(BatchLoader(PairDataset(pairs), sampler))
+    batches = list(chain(*(step.batches for step in StepLoader(PairDataset(pairs), sampler))))
     real = sum(int((batch.source != PAD).sum() + (batch.target[:, 1:] != PAD).sum()) for batch in batches)
     padded = sum(batch.source.numel() + batch.target[:, 1:].numel() for batch in batches)
     assert math.isclose(sampler.padding_efficiency(), real / padded)

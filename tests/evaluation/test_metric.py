@@ -319,6 +319,28 @@ def test_scores_and_signatures_are_sacrebleus_to_the_last_digit(metric, theirs):
             assert found.signature == str(theirs.get_signature())
 
 
+@pytest.mark.parametrize(
+    ("hypotheses", "references"),
+    [
+        (["a cat sat on a mat"], ["a cat sat on the mat"]),
+        (["a cat"], ["a cat"]),  # no 4-gram at all
+        (["cat a mat on", "the dog ran under it"], ["a cat on a mat sat", "it ran under the dog"]),  # smoothed
+        (["x y z v w"], ["a b c d e"]),  # nothing in common
+        (["", "a cat sat on the mat"], ["a dog", "a cat sat on the mat"]),
+        ([""], ["a dog"]),
+        (["a cat sat on the mat", "and more words than that"], ["a cat sat on the mat", "and"]),  # too long
+    ],
+)
+def test_few_words_in_common_are_worth_what_they_are_to_sacrebleu(hypotheses, references):
+    for smoothing, metric in (("exp", Bleu()), ("none", BleuTokenized())):
+        theirs = sacrebleu.BLEU(smooth_method=smoothing)
+        assert (
+            score(metric, hypotheses, [references], "en").value == theirs.corpus_score(hypotheses, [references]).score
+        )
+    for metric, theirs in ((Chrf(), sacrebleu.CHRF()), (Ter(), sacrebleu.TER())):
+        assert score(metric, hypotheses, [references]).value == theirs.corpus_score(hypotheses, [references]).score
+
+
 @every_metric
 def test_a_corpus_is_worth_what_the_sums_of_its_sentences_are(metric):
     systems = [system(seed) for seed in (1, 2, 3)]

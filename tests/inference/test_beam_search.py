@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any, cast
 from unittest.mock import Mock
@@ -7,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 from conftest import logits
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from aiayn.inference import sampling
 from aiayn.inference.beam_search import Hypothesis, by_length, decode, length_penalty, search
 from aiayn.model.model import Model
 from aiayn.model.position.learned import LearnedPosition
@@ -195,6 +198,43 @@ def test_asking_for_more_does_not_change_the_best(opinionated: Build) -> None:
     few, many = (decode(model, sources, beam=5, max_extra_length=7, n_best=n) for n in (1, 5))
     assert [hypotheses[0].tokens for hypotheses in few] == [hypotheses[0].tokens for hypotheses in many]
     assert {len(hypotheses) for hypotheses in many} == {5}
+
+
+class Asked(TorchDispatchMode):
+    """Counts the values that the host asks the device for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = function._schema.name.removeprefix("aten::")
+        by_truth = name.startswith(("index", "_index")) and any(
+            isinstance(x, torch.Tensor) and x.dtype == torch.bool
+            for x in (args[1] if isinstance(args[1], list | tuple) else [])
+        )
+        self.count += by_truth or name in ("item", "is_nonzero", "_local_scalar_dense", "nonzero")
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("decoder", [partial(decode, beam=4), partial(decode, beam=1), sampling.decode])
+def test_a_step_asks_the_device_once(opinionated: Build, monkeypatch: pytest.MonkeyPatch, decoder: Any) -> None:
+    model, asked, before = opinionated(2, vocab_size=97), Asked(), []
+    for name in ("cpu", "tolist"):  # no operation where there is no other device
+        original = getattr(torch.Tensor, name)
+
+        def copied(x: torch.Tensor, original: Any = original) -> Any:
+            asked.count += 1
+            return original(x)
+
+        monkeypatch.setattr(torch.Tensor, name, copied)
+
+    step = model.step
+    monkeypatch.setattr(model, "step", lambda *given: before.append(asked.count) or step(*given))
+    with asked:
+        decoder(model, sentences(41, 97, 13), max_extra_length=5)
+    assert len(before) > 11
+    assert set(np.diff(before)) == {1}, before
 
 
 def test_learned_positions_bound_the_target(build: Build) -> None:

@@ -87,7 +87,7 @@ def test_a_cached_memory_is_projected_once(module: MultiHeadAttention) -> None:
 
 def test_keeping_rows_follows_the_order_given() -> None:
     x = torch.arange(7)[:, None].repeat(1, 2)
-    assert keep_rows(x, torch.tensor([0, 6, 2, 5]))[:, 1].tolist() == [0, 6, 2, 5]
+    assert keep_rows(x, 4, torch.tensor([[1, 3], [6, 5]]))[:, 1].tolist() == [0, 6, 2, 5]
 
 
 @pytest.mark.parametrize("name", ["d_model", "heads", "kv_heads", "d_k", "d_v"])

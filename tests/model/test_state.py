@@ -26,7 +26,7 @@ def test_one_beam_alone_needs_no_mask() -> None:
 def test_select_shrinks_the_memory_too() -> None:
     states = torch.arange(4.0)[:, None, None].expand(4, 5, 6).clone()
     state = DecoderState(Memory(states, torch.arange(20).view(4, 1, 1, 5) >= 10), layers=2)
-    state.select(torch.tensor([3, 1]))
+    state.select([3, 1])
     assert state.memory.states[:, 0, 0].tolist() == [3, 1]
     assert state.memory.mask is not None
     assert state.memory.mask[:, 0, 0, 0].tolist() == [True, False]

@@ -123,7 +123,7 @@ def test_cached_decoding_equals_uncached_after_reorder_and_select(build: Build) 
         state.reorder(beam_index)
         if width == 4:
             rows = torch.arange(len(source)).roll(2)[:-1]
-            state.select(rows)
+            state.select(rows.tolist())
             source, tokens, targets = source[rows], tokens[rows], targets[rows]
     assert len(source) == 3
 

@@ -7,8 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from aiayn.report.rows import METRICS
+from aiayn.evaluation.metric import Metric
+from aiayn.evaluation.metrics.bleu import Bleu
+from aiayn.evaluation.metrics.perplexity import Perplexity
+from aiayn.evaluation.metrics.ter import Ter
 
+METRICS: dict[str, Metric] = {"bleu": Bleu(), "perplexity": Perplexity(), "ter": Ter()}
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.5.1"
 
 
@@ -22,6 +26,8 @@ def config(name: str, *, seed: int = 1, paper: dict[str, float] | None = None, *
         "training": {"label_smoothing": 0.1, "max_steps": 100000},
         "inference": {"beam": 4},
         "trainer": {"accelerator": "cpu"},
+        "objective": "bleu",
+        "metrics": {key: {"_target_": f"{type(of).__module__}.{type(of).__name__}"} for key, of in METRICS.items()},
         "paper": {"perplexity": None, "bleu": None, "parameters": None, "flops": None, **(paper or {})},
     }
     for key, value in changed.items():
@@ -49,7 +55,8 @@ def sentences(quality: float, *, nats: float, seed: int, count: int = 200) -> di
     pieces = (lengths * 1.3).astype(int) + 1
     loss = nats * pieces * hard[::-1] + rng.normal(0, 0.2, count)
     bleu = np.column_stack([lengths, lengths, rng.binomial(totals, chance), totals])
-    return {"bleu": bleu, "perplexity": np.column_stack([loss, pieces]), "references": lengths}
+    edits = np.column_stack([lengths - bleu[:, 2], lengths])
+    return {"bleu": bleu, "perplexity": np.column_stack([loss, pieces]), "ter": edits, "references": lengths}
 
 
 def write_run(
@@ -73,7 +80,8 @@ def write_run(
     values = {key: float(metric.value(found[key].sum(0))) for key, metric in METRICS.items()}
     score = {"name": "BLEU", "value": values["bleu"], "signature": SIGNATURE}
     perplexity = {"name": "perplexity", "value": values["perplexity"], "signature": "unit:piece"}
-    scores = {"bleu": score, "chrf": {**score, "name": "chrF2"}, "perplexity": perplexity}
+    ter = {"name": "TER", "value": values["ter"], "signature": "tok:tercom"}
+    scores = {"bleu": score, "chrf": {**score, "name": "chrF2"}, "perplexity": perplexity, "ter": ter}
     if as_in_paper:
         scores["bleu_paper"] = {"name": "x", "value": score["value"] + 0.7, "signature": "tok:moses+atat"}
     content = {
@@ -97,7 +105,7 @@ def write_run(
     (folder / "metrics" / "version_0").mkdir(parents=True)
     with (folder / "metrics" / "version_0" / "metrics.csv").open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["step", "dev/bleu", "train/loss"])
+        writer.writerow(["step", "dev/bleu", "dev/ter", "train/loss"])
         for step in range(1, 11):
-            writer.writerow([step * 1000, score["value"] * (1 - 0.7**step), ""])
+            writer.writerow([step * 1000, score["value"] * (1 - 0.7**step), values["ter"] * (1 + 0.7**step), ""])
     return folder

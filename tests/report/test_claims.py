@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from fake_runs import config, write_run
+from fake_runs import METRICS, config, write_run
 
 from aiayn.evaluation.significance import Interval, difference, holm
 from aiayn.report.claims import (
@@ -33,12 +33,13 @@ ENTRY = {"text": "x", "row": "a", "against": "b", "metric": "bleu", "direction":
 
 
 def claim(known: Sequence[str] = "abc", **changed: Any) -> Claim:
-    return read_claim("x", ENTRY | changed, known)
+    return read_claim("x", ENTRY | changed, known, METRICS)
 
 
 def verdict(asked: Claim, effect: Interval) -> Verdict:
     """Of a claim that is the only one."""
-    return decide(Verdict(asked, effect, UNKNOWN, p=p_value(effect, asked.margin)))
+    higher_is_better = METRICS[asked.metric].higher_is_better
+    return decide(Verdict(asked, effect, UNKNOWN, p=p_value(effect, asked.margin), higher_is_better=higher_is_better))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_rows_are_equal_where_both_one_sided_tests_say_so(effect: float, error: 
         (ENTRY | {"row": "nowhere"}, "claims.x.row must name one row of this report, or one experiment, got 'nowhere'"),
         (ENTRY | {"against": ["b"]}, r"claims.x.against must name one row of .*, got \['b'\]; there are "),
         (ENTRY | {"against": "a"}, "claims.x compares a with itself"),
-        (ENTRY | {"metric": "chrf"}, "claims.x.metric must be one of bleu, perplexity, got 'chrf'"),
+        (ENTRY | {"metric": "chrf"}, "claims.x.metric must be one of bleu, perplexity, ter, got 'chrf'"),
         (ENTRY | {"direction": "up"}, "claims.x.direction must be one of worse, better, equal, got 'up'"),
         (ENTRY | {"direction": "equal"}, "claims.x.margin must be a number above 0 with direction=equal"),
         (
@@ -98,7 +99,7 @@ def test_rows_are_equal_where_both_one_sided_tests_say_so(effect: float, error: 
 )
 def test_malformed_claims_are_refused_in_a_line(entry: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message) as error:
-        read_claim("x", entry, {"a", "b"})
+        read_claim("x", entry, {"a", "b"}, METRICS)
     assert "\n" not in str(error.value)
 
 
@@ -128,7 +129,13 @@ def test_a_clear_difference_decides_and_a_small_one_does_not(tmp_path: Path) -> 
     assert verdict.effect is not None
     assert verdict.effect.low < verdict.effect.value < verdict.effect.high < 0
     assert one(claim(direction="better"), found).verdict == FAILS
-    assert one(claim(metric="perplexity"), found).verdict == HOLDS
+    for metric, unit in (("perplexity", "PPL"), ("ter", "TER")):  # of which less is better
+        worse = one(claim(metric=metric), found)
+        assert (worse.verdict, worse.unit) == (HOLDS, unit)
+        assert worse.effect is not None
+        assert worse.effect.value > 0
+        assert one(claim(metric=metric, direction="better"), found).verdict == FAILS
+        assert one(claim(metric=metric, direction="better", row="b", against="a"), found).verdict == HOLDS
     assert one(claim(row="b", against="c"), found).verdict == UNKNOWN
     assert one(claim(row="b", against="c", direction="equal", margin=5.0), found).verdict == HOLDS
 
@@ -217,7 +224,7 @@ def test_perplexities_of_other_pieces_are_not_compared(tmp_path: Path) -> None:
     assert verdict.effect is None
     assert "in different pieces" in verdict.reason
     assert one(claim(), found).verdict == SENTENCES
-    assert list(found[1].apart) == list(found[1].p_values) == ["bleu"]
+    assert list(found[1].apart) == list(found[1].p_values) == ["bleu", "ter"]
 
 
 def test_rows_without_statistics_leave_a_claim_open(tmp_path: Path) -> None:
@@ -231,12 +238,12 @@ def test_rows_without_statistics_leave_a_claim_open(tmp_path: Path) -> None:
 def test_claims_are_those_both_of_whose_rows_are_there() -> None:
     claims = {"x": ENTRY, "y": ENTRY | {"row": "c"}, "removed": None}
     asked = {
-        names: [asked.name for asked in claims_about(list(names), claims, experiments="abc")]
+        names: [asked.name for asked in claims_about(list(names), claims, experiments="abc", metrics=METRICS)]
         for names in ("abc", "bc", "ab", "ac", "b")
     }
     assert asked == {"abc": ["x", "y"], "bc": ["y"], "ab": ["x"], "ac": [], "b": []}
     with pytest.raises(ValueError, match=r"claims.y.row must name one row"):
-        claims_about(["a", "b"], claims, experiments=[])
+        claims_about(["a", "b"], claims, experiments=[], metrics=METRICS)
 
 
 def test_the_papers_claims_hold_in_the_papers_own_figures() -> None:
@@ -244,7 +251,7 @@ def test_the_papers_claims_hold_in_the_papers_own_figures() -> None:
     papers = {name: yaml.safe_load(path.read_text()).get("paper") for name, path in experiments.items()}
     found = [Row(name, [Run(Path(), name, {"paper": paper})], "last", "dev") for name, paper in papers.items()]
     for path in (ROOT / "conf" / "claims").glob("*.yaml"):
-        for asked in claims_about(papers, yaml.safe_load(path.read_text()), experiments=()):
+        for asked in claims_about(papers, yaml.safe_load(path.read_text()), experiments=(), metrics=METRICS):
             paper = one(asked, found).paper
             assert paper is not None
             assert verdict(asked, Interval(paper)).verdict == HOLDS, asked.name

@@ -69,6 +69,17 @@ def test_the_panels_go_by_the_names_of_our_metrics(tree: dict[str, Any]) -> None
     assert len(shown["Run Comparer"]) == 1
 
 
+def test_the_panels_go_by_the_objective_and_its_direction() -> None:
+    metrics = {"ter": {"_target_": "aiayn.evaluation.metrics.ter.Ter"}}
+    runs = [Run(Path(name), name, {"objective": "ter", "metrics": metrics}) for name in "ab"]
+    shown = panels(specification(build_workspace("x", runs, **PLACE)))
+    assert shown["Run History Line Plot"][0]["metrics"] == ["dev/ter"]
+    assert shown["Bar Chart"][0]["metrics"] == ["last/dev/ter", "paper/ter"]
+    best = shown["Scalar Chart"][0]
+    assert (best["chartTitle"], best["metrics"], best["groupAgg"]) == ("Best TER", ["last/dev/ter"], "min")
+    assert figures_table(runs).startswith("| row | PPL, paper | PPL | TER, paper | TER | parameters, paper |")
+
+
 @pytest.mark.parametrize("tree", [WORKSPACE, REPORT], ids=["workspace", "report"])
 def test_only_the_runs_of_the_sweep_are_shown(tree: dict[str, Any]) -> None:
     (runs,) = (runs for sets in found("runSets", tree) for runs in sets)

@@ -6,11 +6,11 @@ from zipfile import ZipFile
 
 import numpy as np
 import pytest
-from fake_runs import config, sentences, write_run
+from fake_runs import METRICS, config, sentences, write_run
 from omegaconf import OmegaConf
 
 from aiayn.evaluation.significance import p_value, resampled_sums
-from aiayn.report.rows import METRICS, Row, base_of, bootstrap, differences, rows_of
+from aiayn.report.rows import Row, base_of, bootstrap, differences, rows_of
 from aiayn.report.table import notes
 from aiayn.runs.run import Run, read_folder, read_rows
 
@@ -163,7 +163,7 @@ def test_p_values_are_those_of_the_paired_bootstrap(tmp_path: Path) -> None:
     write_run(tmp_path / "b2", config("b", seed=2), quality=0.61)
     base, other = rows_of(read_folder(tmp_path))
     bootstrap([base, other])
-    assert list(other.apart) == ["bleu", "perplexity"]
+    assert list(other.apart) == ["bleu", "perplexity", "ter"]
     assert not other.p_values  # it knows nothing of seeds
 
 
@@ -231,7 +231,7 @@ def test_a_damaged_run_does_not_keep_the_others_from_being_read(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"config": {"paper": 3}}, "paper must hold keys and values, got 3"),
+        ({"config": {"paper": 3}}, "paper must be of the type dict[str, float | None], got 3"),
         ({"config": {"data": [1]}}, "data must hold keys and values, got list"),
         ({"config": {"name": "${oc.env:HOME}"}}, "is an interpolation"),
         ({"scores": 5}, "its scores must be of the type dict"),

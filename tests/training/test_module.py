@@ -1,6 +1,7 @@
 """What the LightningModule logs, and what it does to gradients, in training of a few small batches."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,17 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from omegaconf import OmegaConf
+from small_model import MODEL
+from torch._dynamo.utils import counters
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from aiayn.callbacks.speed import TrainingSpeed
-from aiayn.data.batching import Batch
-from aiayn.model.model import Model
-from aiayn.training.module import TranslationModule
+from aiayn.checkpoints import checkpoint
+from aiayn.data.batching import TENSORS, Batch, Step
+from aiayn.model.model import Model, Outputs
+from aiayn.training.module import TranslationModule, losses
 from aiayn.training.schedule.inverse_sqrt import learning_rate
-from aiayn.training.trainer import build_trainer
+from aiayn.training.trainer import build_trainer, compile_layers
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 Build = Callable[..., Model]
@@ -36,7 +41,8 @@ def batches() -> Batches:
     """13 batches of random ids."""
     generator = torch.Generator().manual_seed(1)
     pairs = [torch.randint(5, 29, (2, 3, 7), generator=generator) for _ in range(13)]
-    return Batches([Batch.of(source.numpy(), target.numpy(), np.arange(3), 18) for source, target in pairs])
+    made = [Batch.of(source.numpy(), target.numpy(), np.arange(3)) for source, target in pairs]
+    return Batches([Step((batch,), 18) for batch in made])
 
 
 class Lines(CSVLogger):
@@ -51,12 +57,19 @@ class Lines(CSVLogger):
 
 
 def train(
-    build: Build, folder: Path, *, steps: int, resume: Path | None = None, parts: Any = None, **settings: Any
+    build: Build,
+    folder: Path,
+    *,
+    steps: int,
+    resume: Path | None = None,
+    parts: Any = None,
+    data: Any = None,
+    **settings: Any,
 ) -> Lines:
     """Lines of the log, by step; each step leaves a checkpoint in the folder."""
     module = TranslationModule(build(), **(parts or recipe()), log_steps=5, seed=1, contents={})
     logger = Lines(folder)
-    speed = TrainingSpeed(5)
+    speed = TrainingSpeed(5, "bleu")
     keep = ModelCheckpoint(
         folder, filename="{step}", every_n_train_steps=1, save_top_k=-1, save_on_train_epoch_end=True
     )
@@ -72,7 +85,7 @@ def train(
         **quiet,
         **settings,
     )
-    trainer.fit(module, batches(), ckpt_path=resume, weights_only=False)
+    trainer.fit(module, data or batches(), ckpt_path=resume, weights_only=False)
     return logger
 
 
@@ -147,6 +160,95 @@ def test_gradients_are_no_longer_than_their_common_norm(
     train(build, tmp_path, steps=3, precision=precision, gradient_clip_val=norm, callbacks=[look])
     assert len(norms) == 3
     assert all(found == pytest.approx(norm, rel=1e-4) if norm else found > 0.2 for found in norms), norms
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    arrays = [torch.cat([getattr(batch, name) for batch in batches]).numpy() for name in TENSORS[:3]]
+    return Batch.of(*arrays)
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_micro_batches_add_up_to_their_step(build: Build, tmp_path: Path, precision: Any) -> None:
+    """Batches of 1, 2 and 4 micro-batches: the same gradients, losses and rates, but for rounding."""
+    singles = [step.batches[0] for step in batches().all[:12]]
+    found, lines = [], []
+    for size in (1, 2, 4):
+        steps = []
+        for start in range(0, 12, 4):
+            parts = [joined(singles[i : i + 4 // size]) for i in range(start, start + 4, 4 // size)]
+            steps.append(Step(tuple(parts), 72))
+        gradients: list[torch.Tensor] = []
+
+        def measure(trainer: Trainer, module: Any, *_: Any, into: list[torch.Tensor] = gradients) -> None:
+            into.append(torch.cat([parameter.grad.flatten() for parameter in module.parameters()]))
+
+        look = LambdaCallback(on_before_optimizer_step=measure)
+        slow = recipe("training.learning_rate_scale=1e-9")  # so that rounding does not grow
+        logged = train(build, tmp_path, steps=5, parts=slow, data=Batches(steps), precision=precision, callbacks=[look])
+        found.append(torch.stack(gradients))
+        lines.append(logged.lines[5]["train/loss"])
+    close = 1e-5 if precision == "32-true" else 0.02
+    assert lines[1:] == pytest.approx(lines[:1] * 2, rel=close)
+    for other in found[1:]:
+        assert (other - found[0]).norm() < close * found[0].norm()
+
+
+def test_auxiliary_losses_are_trained_divided_and_logged(build: Build, tmp_path: Path) -> None:
+    def with_loss(coefficient: float) -> dict[str, float]:
+        model = build()
+        forward = model.forward
+
+        def both(batch: Batch) -> Outputs:
+            features, _ = forward(batch)
+            return Outputs(features, {"norm": coefficient * features.flatten(0, 1)[batch.positions].square().sum()})
+
+        model.forward = both
+        return train(lambda: model, tmp_path, steps=10).lines[10]
+
+    little, much = with_loss(1e-6), with_loss(0.25)
+    assert 0 < much["train/norm"] / 0.25 < little["train/norm"] / 1e-6 < 22 * 1.5  # a token's; it is trained
+    assert little["train/loss"] == pytest.approx(math.log(little["train/perplexity"]), abs=0.2)
+    assert much["train/loss"] - much["train/norm"] == pytest.approx(math.log(much["train/perplexity"]), abs=0.2)
+
+
+def test_a_step_asks_the_device_for_nothing() -> None:
+    """Fake tensors have no values: whatever asks for one raises."""
+    with FakeTensorMode():
+        model = checkpoint.build(MODEL, vocab_size=29)
+        source, target = torch.ones(3, 7, dtype=torch.long), torch.ones(3, 6, dtype=torch.long)
+        batch = Batch(source, target, torch.arange(3), positions=torch.ones(11, dtype=torch.long), padded=True)
+        for autocast in (False, True):
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                losses(model, batch, recipe()["loss"])["loss"].backward()
+    with FakeTensorMode(), pytest.raises(DataDependentOutputException):
+        bool(torch.ones(3).all())
+
+
+def test_compiled_layers_train_and_leave_what_an_uncompiled_model_opens(build: Build, tmp_path: Path) -> None:
+    made: list[Model] = []
+
+    def compiled() -> Model:
+        made.append(build(dropout=0.3).train())
+        compile_layers(made[0], "eager")
+        return made[0]
+
+    before = counters["frames"]["ok"]
+    lines = train(compiled, tmp_path / "compiled", steps=10).lines
+    assert counters["frames"]["ok"] > before
+    plain = train(lambda: build(dropout=0.3).train(), tmp_path / "plain", steps=10).lines
+    assert lines[10]["train/loss"] < lines[5]["train/loss"]
+    assert lines[5]["train/loss"] != plain[5]["train/loss"]  # other draws; so it is part of the experiment
+    state = torch.load(tmp_path / "compiled" / "step=10.ckpt", weights_only=False)["state_dict"]
+    model = build(seed=2)
+    model.load_state_dict({name.removeprefix("model."): value for name, value in state.items()})
+    batch = batches().all[0].batches[0]
+    torch.testing.assert_close(made[0].eval()(batch).features, model(batch).features)
+
+
+def test_what_cannot_be_compiled_is_refused() -> None:
+    assert "trainer.compile must be true, false or one of" in refusal("trainer.compile=flase")
+    with pytest.raises(ValueError, match=r"trainer\.compile=True: .* Linear has no Stack"):
+        compile_layers(torch.nn.Linear(2, 3), True)
 
 
 def refusal(*overrides: str) -> str:

@@ -20,7 +20,7 @@ wandb = pytest.importorskip("wandb")
 from aiayn.training import tracking  # noqa: E402
 from aiayn.training.tracking import final_figures, loggers  # noqa: E402
 
-PAPER = "paper={bleu: 24.9, perplexity: 5.29}"
+PAPER = "+paper={bleu: 24.9, perplexity: 5.29}"
 
 
 def records(folder: Path, number: int = 0) -> list[dict[str, Any]]:

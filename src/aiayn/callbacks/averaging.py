@@ -53,7 +53,6 @@ class CheckpointAveraging(Checkpoint):
         self.since = 0.0  # when the clock began to run for the next checkpoint
         self.scheduled = False  # whether the schedule has a checkpoint of this step
         self.position: dict[str, Any] = {}  # in the training data, behind this step
-        self.stop_asked = False
         self.known: dict[Path, bool] = {}  # whether a file is one of the schedule
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -64,12 +63,6 @@ class CheckpointAveraging(Checkpoint):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        between = not (batch_idx + 1) % trainer.accumulate_grad_batches
-        # A checkpoint in the middle of a step would resume with a part of its gradients; who stops waits for its end.
-        self.stop_asked |= trainer.should_stop
-        trainer.should_stop = self.stop_asked and between
-        if not between:
-            return
         # Of now: later Lightning counts this step's validation as unfinished, or the epoch as a whole one.
         self.position = trainer.fit_loop.state_dict()
         self.scheduled = self._is_scheduled(trainer)
@@ -143,8 +136,8 @@ class CheckpointAveraging(Checkpoint):
 
 def validates(trainer: Trainer) -> bool:
     """Whether Lightning validates between this step and the next."""
-    micro_batches, interval = trainer.fit_loop.total_batch_idx + 1, trainer.val_check_batch
-    return trainer.enable_validation and interval is not None and micro_batches % interval == 0
+    steps, interval = trainer.fit_loop.total_batch_idx + 1, trainer.val_check_batch
+    return trainer.enable_validation and interval is not None and steps % interval == 0
 
 
 def stopped_by(trainer: Trainer) -> str | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-import torch.distributed as dist
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from aiayn.evaluation.metric import Metric, counted
@@ -13,7 +13,7 @@ from aiayn.model.model import Model
 
 
 class TranslationQuality(Callback):
-    """Translate the dev set at every validation, each rank its share, and log the objective and chrF: `dev/bleu`.
+    """Translate the dev set at every validation, each replica its share, and log the objective and chrF: `dev/bleu`.
 
     Perplexity needs no translations: the module logs it.
 
@@ -45,18 +45,16 @@ class TranslationQuality(Callback):
             metric.signature(self.language)  # what it refuses, a missing package for one, shows before the training
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        corpus = trainer.datamodule.corpus  # type: ignore[attr-defined]
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        corpus, replica = data.corpus, data.replica
         sources, references = corpus.text("dev")
-        hypotheses = [""] * len(sources)
-        share = slice(trainer.global_rank, None, trainer.world_size)
-        with trainer.precision_plugin.forward_context():
+        # Each step of a search has other shapes, for which compiled layers would be compiled anew.
+        with torch.compiler.set_stance("force_eager"), trainer.precision_plugin.forward_context():
             own = translator(cast(Model, pl_module.model), corpus.vocabularies, **self.inference)
-            hypotheses[share] = own.translate(sources[share], silent=not trainer.is_global_zero)
-        if trainer.world_size > 1:
-            shares: list[Any] = [None] * trainer.world_size
-            dist.all_gather_object(shares, hypotheses[share])
-            for rank, found in enumerate(shares):
-                hypotheses[rank :: trainer.world_size] = found
+            share = own.translate(sources[replica.share], silent=not trainer.is_global_zero)
+        hypotheses = [""] * len(sources)
+        for index, found in enumerate(replica.gather(share)):
+            hypotheses[index :: replica.count] = found
         for key, metric in self.metrics.items():
             score, _ = counted(metric, hypotheses, [references], self.language)
             pl_module.log(f"dev/{key}", score.value, batch_size=1)

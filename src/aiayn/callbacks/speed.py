@@ -7,14 +7,14 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from aiayn.data.batching import Batch
+from aiayn.data.batching import Step
 from aiayn.progress import Advance, progress
 
 
 class TrainingSpeed(Callback):
     """Show step, loss, objective, tokens/s and time left; count tokens and seconds of training over resumptions.
 
-    The loss is the mean of the steps since it was shown last, on this rank's share of them.
+    The loss is the mean of the steps since it was shown last, on this replica's share of them.
 
     Validation, decoding and saving are not counted as training.
 
@@ -26,7 +26,7 @@ class TrainingSpeed(Callback):
     def __init__(self, log_steps: int, objective: str) -> None:
         self.log_steps = log_steps
         self.objective = objective
-        self.tokens = 0  # real target tokens of all ranks
+        self.tokens = 0  # real target tokens of all replicas
         self.seconds = 0.0
         self.since = 0.0
         self.logged = (0, 0.0)
@@ -48,19 +48,17 @@ class TrainingSpeed(Callback):
             progress("training", total=trainer.max_steps, done=trainer.global_step, silent=not trainer.is_global_zero)
         )
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Batch, batch_idx: int) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Step, batch_idx: int) -> None:
         if not self.since:
             self.since = time.perf_counter()
 
     def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Batch, batch_idx: int
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Step, batch_idx: int
     ) -> None:
-        self.losses = self.losses + outputs["loss"].detach()
-        if (batch_idx + 1) % trainer.accumulate_grad_batches:
-            return
+        self.losses = self.losses + outputs["mean"]
         self.steps += 1
         now = time.perf_counter()
-        self.tokens += batch.step_tokens
+        self.tokens += batch.tokens
         self.seconds += now - self.since
         self.since = now
         tokens, seconds = self.tokens - self.logged[0], self.seconds - self.logged[1]

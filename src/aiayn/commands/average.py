@@ -18,11 +18,12 @@ from omegaconf import DictConfig, OmegaConf
 from rich.table import Table
 
 from aiayn.checkpoints import averaging, checkpoint
-from aiayn.commands.inputs import described, evaluated_data, evaluated_inference, evaluated_objective, split_text
+from aiayn.commands.inputs import described, evaluated_data, evaluated_inference, evaluated_objective
 from aiayn.evaluation.metric import Metric, Score, counted
 from aiayn.evaluation.significance import Interval, difference, p_value, resampled_sums
 from aiayn.files import write_text
 from aiayn.inference.translation import translator
+from aiayn.problems.translation import split_text
 from aiayn.report.plots import OURS, Line, Panel, Plot, draw
 from aiayn.runs.run_folder import step_checkpoints
 from aiayn.schema import path_of
@@ -148,7 +149,9 @@ class DevSet:
         data.split = "dev"
         _, metric = evaluated_objective(cfg, config)
         inference, accelerator = evaluated_inference(cfg, config), cfg.trainer.accelerator
-        return cls(*split_text(data), inference, accelerator, cfg.trust, data.get("target_language"), metric)
+        return cls(
+            *split_text(data, data.split), inference, accelerator, cfg.trust, data.get("target_language"), metric
+        )
 
     @property
     def sign(self) -> int:

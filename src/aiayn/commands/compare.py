@@ -17,7 +17,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from aiayn.commands.inputs import described, evaluated_data, evaluated_metrics, evaluated_objective, split_text
+from aiayn.commands.inputs import described, evaluated_data, evaluated_metrics, evaluated_objective
 from aiayn.data.parallel_text import ParallelText, read_lines
 from aiayn.evaluation.comparison import (
     Bucket,
@@ -32,6 +32,7 @@ from aiayn.evaluation.comparison import (
 from aiayn.evaluation.metric import Metric, Score, counted
 from aiayn.files import write_text
 from aiayn.identity import leaves
+from aiayn.problems.translation import split_text
 from aiayn.report.formats import markdown, markdown_table
 from aiayn.report.table import MINUS, Column, Notes, cells
 from aiayn.runs.run import Run
@@ -136,7 +137,7 @@ def read_system(cfg: DictConfig, key: str) -> System:
     stored = checked(run.config)
     data = evaluated_data(cfg, stored)
     corpus = instantiate(data.corpus, _convert_="all")
-    sources, references = split_text(data)
+    sources, references = split_text(data, data.split)
     hypotheses = list(read_lines(file))
     objective, metric = evaluated_objective(cfg, stored)
     problem = f"{len(hypotheses)} translations for {len(references)} sentences"

@@ -18,10 +18,11 @@ from aiayn.analysis.figures import draw_heads
 from aiayn.analysis.heads import losses, measures
 from aiayn.analysis.weights import KINDS, attentions
 from aiayn.checkpoints import checkpoint
-from aiayn.commands.inputs import chosen_folder, described, evaluated_data, evaluated_objective, run_of, split_text
+from aiayn.commands.inputs import chosen_folder, described, evaluated_data, evaluated_objective, run_of
 from aiayn.evaluation.metric import Score, counted
 from aiayn.files import write_text
 from aiayn.inference.translation import translator
+from aiayn.problems.translation import split_text
 from aiayn.report.formats import markdown_table
 from aiayn.schema import check_ranges, path_of
 from aiayn.terminal import Terminal, visible
@@ -57,7 +58,7 @@ def heads(cfg: DictConfig) -> None:
     folder = chosen_folder(cfg.output, run / "heads" / f"{file.stem}.{cfg.data.split}")
     loaded = checkpoint.read(file)
     data = evaluated_data(cfg, loaded.config, file)
-    sources, references = (side[: cfg.sentences] for side in split_text(data))
+    sources, references = (side[: cfg.sentences] for side in split_text(data, data.split))
     model = loaded.model(cfg.trainer.accelerator, trust=cfg.trust)
     attentions(model, "project", "heads", "output")  # what has none of these is refused before the long work
     encoded = loaded.vocabularies.source.encode(sources), loaded.vocabularies.target.encode(references)

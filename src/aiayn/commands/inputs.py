@@ -15,9 +15,10 @@ from omegaconf import DictConfig, OmegaConf
 from aiayn.arguments import check_arguments, check_groups
 from aiayn.checkpoints import checkpoint
 from aiayn.evaluation.metric import Metric
+from aiayn.problems.problem import Problem
 from aiayn.runs.run import Run
 from aiayn.schema import check_ranges, path_of
-from aiayn.trust import check_corpus
+from aiayn.trust import check_corpus, check_named
 
 
 def overridden() -> list[str]:
@@ -144,17 +145,20 @@ def evaluated_objective(cfg: DictConfig, stored: Mapping[str, Any]) -> tuple[str
     return objective, metrics[objective]
 
 
-def split_text(data: DictConfig) -> tuple[list[str], list[str]]:
-    """Sources and references of `data.split`.
+def evaluated_problem(
+    cfg: DictConfig, stored: Mapping[str, Any], data: DictConfig, inference: Mapping[str, Any]
+) -> Problem:
+    """The problem of a stored config, on the data and with the search that are wanted now.
 
     Raises:
-        ValueError: if the data have no such split, or it is empty.
+        ValueError: if it is none of ours and not trusted either.
     """
-    corpus = instantiate(data.corpus, _convert_="all")
-    if data.split not in corpus.splits():
-        raise ValueError(f"data.split={data.split} is not in {data.name}; it has {', '.join(corpus.splits())}.")
-    pairs = list(corpus.pairs(data.split))
-    return [source for source, _ in pairs], [reference for _, reference in pairs]
+    kind = stored["problem"]
+    check_named(kind, ours=lambda name: name.startswith("aiayn.problems."), trust=cfg.trust, what="the stored problem")
+    for key in ("source_language", "target_language"):  # which data=text leaves out
+        if data.get(key) is None:
+            data[key] = stored["data"].get(key)
+    return instantiate(kind)(OmegaConf.create({**stored, "data": data, "inference": inference}))
 
 
 def run_of(file: Path) -> Path:

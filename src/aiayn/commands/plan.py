@@ -15,6 +15,7 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.box import SIMPLE_HEAD
@@ -92,14 +93,13 @@ def plan_row(cfg: DictConfig, name: str, assumptions: Assumptions) -> Plan:
     import torch
 
     from aiayn.checkpoints.checkpoint import build
-    from aiayn.commands.prepare import asked_sizes, given_vocabularies
 
     try:
         config: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
         check(config)
-        vocabularies = given_vocabularies(cfg)
+        problem = instantiate(config["problem"])(cfg)
         with torch.device("meta"):
-            model = build(config["model"], **(vocabularies.sizes if vocabularies else asked_sizes(config["data"])))
+            model = build(config["model"], **problem.asked_sizes())
         return estimate(config, model, name, assumptions)
     except (ValueError, HydraException, OmegaConfBaseException) as error:
         return Plan(name, refused=explain(error))

@@ -30,7 +30,8 @@ def report(*configs: DictConfig) -> None:
     """Write the report of a sweep's rows, or of the runs in `folder`, and print its table.
 
     Raises:
-        ValueError: if there is neither a sweep nor a folder with runs, or a claim is malformed.
+        ValueError: if there is neither a sweep nor a folder with runs, the runs lack the objective that is asked for,
+            or a claim is malformed.
     """
     cfg = configs[0]
     is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
@@ -38,7 +39,13 @@ def report(*configs: DictConfig) -> None:
         raise ValueError("task=report needs a sweep or a folder of runs: give sweep=..., or folder=PATH, one of them.")
     runs = read_rows(configs) if is_sweep else read_folder(Path(cfg.folder))
     # The rows of a sweep have been composed with what the command line says of `report`; runs in a folder have not.
-    rows = rows_of(runs) if is_sweep else rows_of(runs, checkpoint=cfg.report.checkpoint, split=cfg.report.split)
+    asked = any(override.startswith("objective=") for override in HydraConfig.get().overrides.task)
+    chosen = {"checkpoint": cfg.report.checkpoint, "split": cfg.report.split}
+    chosen |= {"objective": cfg.objective} if asked else {}
+    rows = rows_of(runs) if is_sweep else rows_of(runs, **chosen, trust=cfg.trust)
+    known = {str(key) for row in rows for key in (*row.scored, *(row.config.get("metrics") or ()))}
+    if asked and cfg.objective not in known:
+        raise ValueError(f"objective={cfg.objective} is no score of these runs; they have {', '.join(sorted(known))}.")
     bootstrap(rows)
     verdicts = judge(read_claims(cfg, rows), rows)
     folder = common_folder(runs) if is_sweep else Path(cfg.folder)
@@ -49,7 +56,9 @@ def read_claims(cfg: DictConfig, rows: Sequence[Row]) -> list[Claim]:
     """Those of the config's claims that are about these rows."""
     claims: Any = OmegaConf.to_container(cfg.get("claims") or OmegaConf.create(), resolve=True)
     experiments = GlobalHydra.instance().config_loader().get_group_options("experiment")
-    return claims_about([row.name for row in rows], claims, experiments=experiments)
+    configs = [cfg, *(row.config for row in rows)]
+    metrics = dict.fromkeys(str(key) for config in configs for key in config.get("metrics") or {})
+    return claims_about([row.name for row in rows], claims, experiments=experiments, metrics=metrics)
 
 
 def common_folder(runs: Sequence[Run]) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
-from lightning.pytorch import Callback, Trainer, seed_everything
+from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer, seed_everything
 from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
 from omegaconf import DictConfig, OmegaConf
@@ -20,19 +20,14 @@ from aiayn.arguments import check_arguments
 from aiayn.callbacks.speed import TrainingSpeed
 from aiayn.checkpoints import checkpoint
 from aiayn.commands.evaluate import evaluate_splits, show
-from aiayn.commands.prepare import asked_sizes, prepare_corpus
-from aiayn.cost.counting import mean_pair_flops
 from aiayn.data.batching import FEWEST_STEPS, StepSize, accumulation_steps
-from aiayn.data.corpus import Corpus
-from aiayn.data.datamodule import ParallelDataModule
-from aiayn.data.ragged import EncodedPairs
 from aiayn.evaluation.metric import Metric
 from aiayn.model.model import Model
+from aiayn.problems.problem import Problem
 from aiayn.runs.run_folder import RunFolder, step_checkpoints
 from aiayn.training import initialization
-from aiayn.training.module import TranslationModule
 from aiayn.training.tracking import loggers
-from aiayn.training.trainer import build_trainer, quiet_lightning
+from aiayn.training.trainer import build_trainer, compile_layers, quiet_lightning, replica_of
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +44,9 @@ def train(cfg: DictConfig) -> float | None:
     overrides = HydraConfig.get().overrides
     if "TORCHELASTIC_RUN_ID" in os.environ and "run_dir=" not in " ".join([*overrides.task, *overrides.hydra]):
         raise ValueError("give run_dir=... under torchrun: its ranks would not agree on a name made of the time.")
+    problem: Problem = instantiate(config["problem"])(cfg)
     with torch.device("meta"):  # illegal sizes are refused before the run begins
-        checkpoint.build(config["model"], **asked_sizes(config["data"]))
-    instantiate(config["data"]["corpus"], _convert_="all")  # likewise settings that no text follows from
+        checkpoint.build(config["model"], **problem.asked_sizes())
     metrics = instantiate(config["metrics"])
     folder = RunFolder(Path(cfg.run_dir), config)
     first_rank = rank_zero_only.rank == 0  # type: ignore[attr-defined]
@@ -69,8 +64,9 @@ def train(cfg: DictConfig) -> float | None:
         initialization.read(Path(path))  # refused before a corpus is prepared, or results are removed
     trainer = build_trainer(config)
     if anew:
+        problem.prepare()
         with torch.device("meta"):  # a text that is refused costs no results
-            build_model(config, prepare_corpus(cfg))
+            build_model(config, problem)
         folder.begin_anew(first_rank=first_rank)
         log.warning("%s begins anew, its old results are removed: %s changed since.", folder.path, changed)
     log.info("run folder: %s", folder.path)
@@ -78,18 +74,18 @@ def train(cfg: DictConfig) -> float | None:
         folder.check_kept()
         folder.check_text()
         with loggers(config.get("logger", {}), folder.path, config) as trainer.loggers:
-            corpus = prepare_corpus(cfg)
-            fit(trainer, corpus, folder, fits_corpus=OmegaConf.is_interpolation(cfg.data, "tokens_per_batch"))
+            problem.prepare()
+            fit(trainer, problem, folder)
             if not trainer.is_global_zero:
                 return None
-            evaluate_run(trainer, corpus, folder, metrics)
+            evaluate_run(trainer, problem, folder, metrics)
     except Exception as error:
         # A run that was done, and that is refused now, stays done.
         if first_rank and folder.result.get("status") != "done":
             folder.write(status="failed", error=" ".join(str(error).split()) or type(error).__name__, config=config)
         raise
     try:
-        show(folder, corpus)
+        show(folder, problem)
     except (OSError, ValueError) as error:  # a run that is done has not failed
         log.warning("the run is done; what it has come to could not be printed: %s", error)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python tries again at the end, and fails
@@ -101,65 +97,91 @@ def dev_objective(folder: RunFolder) -> float:
     return folder.result["scores"]["averaged"]["dev"][folder.config["objective"]]["value"]
 
 
-def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: bool) -> None:
+def fit(trainer: Trainer, problem: Problem, folder: RunFolder) -> None:
     """Train from the folder's latest checkpoint, or from the start, with steps as in `StepSize.of`."""
     config = folder.config
-    data, training = config["data"], config["training"]
-    pairs = corpus.pairs("train")
-    step = step_size(pairs, folder, fits_corpus=fits_corpus)
-    # Both are known only now that the Trainer knows its devices and the corpus its longest pair.
-    trainer.accumulate_grad_batches = accumulation_steps(
-        step.tokens_per_batch, data["tokens_per_device"], world_size=trainer.world_size, longest=pairs.longest
+    step = step_size(problem, folder)
+    # Known only now that the Trainer knows its devices and the problem its longest example.
+    replica = replica_of(trainer)
+    accumulation = accumulation_steps(
+        step.tokens_per_batch,
+        config["data"]["tokens_per_device"],
+        world_size=replica.count,
+        longest=problem.longest("train"),
     )
-    trainer.val_check_interval = training["validate_steps"] * trainer.accumulate_grad_batches
-    topology: dict[str, Any] = {"world_size": trainer.world_size, "precision": trainer.precision}
-    topology["accumulation"] = trainer.accumulate_grad_batches
+    topology: dict[str, Any] = {"world_size": replica.count, "precision": trainer.precision}
+    topology["accumulation"] = accumulation
     resume = folder.latest
     if resume:  # what does not fit is refused before anything is built
-        prepare_resume(resume, trainer, corpus, folder, topology=topology)
+        prepare_resume(resume, trainer, problem, folder, topology=topology)
     if trainer.is_global_zero:
         kind = trainer.strategy.root_device
         folder.start(
             **topology,
             device=torch.cuda.get_device_name(kind) if kind.type == "cuda" else kind.type,
             threads=torch.get_num_threads(),  # sums come out otherwise with others
-            corpus=corpus.path.name,
+            corpus=problem.folder.name,
             tokens_per_batch=step.tokens_per_batch,
-            source_tokens_per_step=step.source_tokens,
-            target_tokens_per_step=step.target_tokens,
+            **step.figures,
         )
     seed_everything(config["seed"], verbose=False)
-    model = build_model(config, corpus)
-    if training["initialize"] and not resume:
-        initialized = initialization.initialize(model, corpus.vocabularies, Path(training["initialize"]))
-        log.info("begins with the weights of %s, step %d", initialized["file"], initialized["step"])
-        if trainer.is_global_zero:
-            folder.write(initialized=initialized)
+    model = build_model(config, problem)
+    if config["training"]["initialize"] and not resume:
+        begin_with_others(model, trainer, problem, folder)
+    compile_layers(model, config["trainer"].get("compile"))
     parameters = sum(parameter.numel() for parameter in model.parameters())
     log.info(
-        "%s: %s parameters, %s pairs, %d x %d micro-batches a step, %s%s",
+        "%s: %s parameters, %s examples, %d x %d micro-batches a step, %s%s",
         config["name"],
         f"{parameters:,}",
-        f"{len(pairs):,}",
-        trainer.world_size,
-        trainer.accumulate_grad_batches,
+        f"{problem.size('train'):,}",
+        replica.count,
+        accumulation,
         trainer.precision,
         f", resumed from {resume.name}" if resume else "",
     )
-    module = TranslationModule(
+    parts = {part: config["training"][part] for part in ("optimizer", "schedule", "loss")}
+    module = problem.module(
         model,
-        **instantiate({part: training[part] for part in ("optimizer", "schedule", "loss")}, _convert_="all"),
-        log_steps=training["log_steps"],
+        **instantiate(parts, _convert_="all"),
+        log_steps=config["training"]["log_steps"],
         seed=config["seed"],
-        contents=checkpoint.contents(config, corpus.vocabularies),
+        contents=checkpoint.contents(config, problem.vocabularies),
+        replica=replica,
     )
-    module_data = ParallelDataModule(
-        corpus, tokens_per_batch=step.tokens_per_batch, seed=config["seed"], workers=data["loader_workers"]
-    )
+    batches = problem.batches(step, accumulation=accumulation, replica=replica)
+    run_steps(trainer, module, batches, folder, resume=resume)
+    if trainer.is_global_zero:
+        folder.write(**training_cost(trainer, problem, config), **ending(folder), parameters=parameters)
+
+
+def begin_with_others(model: Model, trainer: Trainer, problem: Problem, folder: RunFolder) -> None:
+    """Give a model the weights that `training.initialize` names."""
+    path = Path(folder.config["training"]["initialize"])
+    initialized = initialization.initialize(model, problem.vocabularies, path)
+    log.info("begins with the weights of %s, step %d", initialized["file"], initialized["step"])
+    if trainer.is_global_zero:
+        folder.write(initialized=initialized)
+
+
+def run_steps(
+    trainer: Trainer,
+    module: LightningModule,
+    batches: LightningDataModule,
+    folder: RunFolder,
+    *,
+    resume: Path | None,
+) -> None:
+    """Let Lightning train; what ends it before its end is told as a user understands it.
+
+    Raises:
+        SystemExit: with the signal's number, if one has stopped it between two steps.
+        ValueError: if a setting does not go with the others, or the device's memory is too small.
+    """
     # Lightning's handler lets a step end; it would also call the one that it finds, which leaves at once.
     ends = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
-        trainer.fit(module, datamodule=module_data, ckpt_path=resume, weights_only=True)
+        trainer.fit(module, datamodule=batches, ckpt_path=resume, weights_only=True)
     except SystemExit as end:
         number = signal.SIGTERM if isinstance(end, SIGTERMException) else signal.SIGINT
         if number == signal.SIGINT and not trainer.interrupted:
@@ -170,17 +192,15 @@ def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: boo
         raise ValueError(f"training: {' '.join(str(error).split())}") from error
     except torch.OutOfMemoryError as error:
         raise ValueError(
-            f"the device's memory does not hold a micro-batch of data.tokens_per_device={data['tokens_per_device']}; "
-            f"lower it, which does not change the experiment."
+            "the device's memory does not hold a micro-batch of data.tokens_per_device="
+            f"{folder.config['data']['tokens_per_device']}; lower it, which does not change the experiment."
         ) from error
     finally:
         signal.signal(signal.SIGTERM, ends)
-    if trainer.is_global_zero:
-        folder.write(**training_cost(trainer, corpus, config), **ending(folder), parameters=parameters)
 
 
 def prepare_resume(
-    path: Path, trainer: Trainer, corpus: Corpus, folder: RunFolder, *, topology: dict[str, Any]
+    path: Path, trainer: Trainer, problem: Problem, folder: RunFolder, *, topology: dict[str, Any]
 ) -> None:
     """See that the run can go on from its newest checkpoint; one that was stopped there only loads it.
 
@@ -189,7 +209,7 @@ def prepare_resume(
     """
     saved = read_newest(path)
     folder.check_resumable(saved["config"], saved["global_step"], topology)
-    folder.check_corpus(saved, tokenizer_hash=corpus.vocabularies.hash, corpus=corpus.path.name)
+    folder.check_corpus(saved, tokenizer_hash=problem.vocabularies.hash, corpus=problem.folder.name)
     if folder.stays_stopped(saved.get("stopped"), saved["config"]):
         trainer.limit_train_batches = 0
 
@@ -215,14 +235,14 @@ def ending(folder: RunFolder) -> dict[str, Any]:
     return {"stopped": checkpoint.read_raw(folder.latest).get("stopped"), "averaged_steps": averaged}
 
 
-def build_model(config: dict[str, Any], corpus: Corpus) -> Model:
+def build_model(config: dict[str, Any], problem: Problem) -> Model:
     """The untrained model.
 
     Raises:
         ValueError: if it has no positions for the longest sentence.
     """
-    model = checkpoint.build(config["model"], **corpus.vocabularies.sizes)
-    longest = max(corpus.pairs(split).longest for split in corpus.splits())
+    model = checkpoint.build(config["model"], **problem.vocabularies.sizes)
+    longest = max(map(problem.longest, problem.splits()))
     if model.longest is not None and model.longest < longest:
         raise ValueError(
             f"model.position.max_length={model.longest} is smaller than the longest sentence, {longest} tokens; "
@@ -231,14 +251,15 @@ def build_model(config: dict[str, Any], corpus: Corpus) -> Model:
     return model
 
 
-def step_size(pairs: EncodedPairs, folder: RunFolder, *, fits_corpus: bool) -> StepSize:
+def step_size(problem: Problem, folder: RunFolder) -> StepSize:
     """What a step holds, said in the log.
 
     Raises:
         ValueError: if it is not what it was when the run began: the position in an epoch is counted in such steps.
     """
     tokens_per_batch = folder.config["data"]["tokens_per_batch"]
-    step = StepSize.of(pairs, tokens_per_batch, fits_corpus=fits_corpus)
+    by_recipe = OmegaConf.is_interpolation(problem.cfg.data, "tokens_per_batch")
+    step = problem.step_size(tokens_per_batch, fits_corpus=by_recipe)
     before = folder.result.get("tokens_per_batch", step.tokens_per_batch)
     if folder.latest and before != step.tokens_per_batch:
         raise ValueError(
@@ -257,16 +278,11 @@ def step_size(pairs: EncodedPairs, folder: RunFolder, *, fits_corpus: bool) -> S
         f", {step.shortfall:.0%} below data.tokens_per_batch={step.tokens_per_batch}, which is the most; with "
         f"data.tokens_per_batch={step.enough} it would hold that on average"
     )
-    log.info(
-        "a step holds %s source and %s target tokens on average%s",
-        f"{step.source_tokens:,.0f}",
-        f"{step.target_tokens:,.0f}",
-        short if step.shortfall > 0.02 else "",
-    )
+    log.info("a step holds %s on average%s", step.described, short if step.shortfall > 0.02 else "")
     return step
 
 
-def training_cost(trainer: Trainer, corpus: Corpus, config: dict[str, Any]) -> dict[str, Any]:
+def training_cost(trainer: Trainer, problem: Problem, config: dict[str, Any]) -> dict[str, Any]:
     """Steps, tokens, seconds and floating-point operations of the training so far."""
     callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
     speed = next(callback for callback in callbacks if isinstance(callback, TrainingSpeed))
@@ -277,28 +293,15 @@ def training_cost(trainer: Trainer, corpus: Corpus, config: dict[str, Any]) -> d
         "tokens_per_second": speed.tokens / max(speed.seconds, 1e-9),
     }
     try:
-        return {**cost, "flops": training_flops(corpus, config, target_tokens=speed.tokens)}
+        with torch.device("meta"):
+            model = build_model(config, problem)
+        return {**cost, "flops": problem.flops(model, speed.tokens)}
     except ValueError as error:  # what was trained is worth no less
         log.warning("the result has no FLOPs: %s", error)
         return cost
 
 
-def training_flops(corpus: Corpus, config: dict[str, Any], *, target_tokens: int) -> float:
-    """Floating-point operations of training on so many target tokens of the corpus, as `pair_flops` counts them.
-
-    Raises:
-        ValueError: if the model cannot be counted.
-    """
-    pairs, data = corpus.pairs("train"), config["data"]
-    source, target = pairs.source.lengths + 1, pairs.target.lengths + 1  # with EOS
-    micro_batch = min(data["tokens_per_batch"], data["tokens_per_device"] or data["tokens_per_batch"])
-    with torch.device("meta"):
-        model = build_model(config, corpus)
-    each = mean_pair_flops(model, source=source, target=target, pairs=max(1, int(micro_batch // target.mean())))
-    return each * target_tokens / float(target.mean())
-
-
-def evaluate_run(trainer: Trainer, corpus: Corpus, folder: RunFolder, metrics: Mapping[str, Metric]) -> None:
+def evaluate_run(trainer: Trainer, problem: Problem, folder: RunFolder, metrics: Mapping[str, Metric]) -> None:
     """Evaluate the last, the best and the averaged checkpoint on the dev and test sets; the run is then done."""
     latest = folder.latest
     assert latest is not None
@@ -306,11 +309,11 @@ def evaluate_run(trainer: Trainer, corpus: Corpus, folder: RunFolder, metrics: M
     results: dict[str, Any] = {}
     for name, file in files.items():
         if name != "best" or file.exists():  # there is none when nothing was validated
-            results[name] = evaluate_splits(checkpoint.read(file), corpus, folder, name=name, metrics=metrics)
+            results[name] = evaluate_splits(checkpoint.read(file), problem, folder, name=name, metrics=metrics)
             for logger in trainer.loggers:
                 logger.log_metrics(
                     {
-                        f"{name}/{split}/{key}": value["value"] if isinstance(value, dict) else value
+                        f"{name}/{split}/{key}": value["value"]
                         for split, values in results[name].items()
                         if split != "step"
                         for key, value in values.items()

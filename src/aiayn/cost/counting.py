@@ -33,7 +33,7 @@ def described_batch(pairs: int, source_length: int, target_length: int) -> Batch
     shapes = {"source": (pairs, source_length), "target": (pairs, target_length + 1), "indices": (pairs,)}
     ids = {name: torch.empty(shape, dtype=torch.int64, device="meta") for name, shape in shapes.items()}
     positions = torch.empty(tokens, dtype=torch.int64, device="meta")
-    return Batch(**ids, positions=positions, step_tokens=tokens, padded=False)
+    return Batch(**ids, positions=positions, padded=False)
 
 
 @contextmanager

@@ -1,9 +1,10 @@
 """Batches by number of tokens (section 5.1): whole optimizer steps, split over devices and micro-batches.
 
 The paper's batch is "approximately 25000 source tokens and 25000 target tokens". Here that is one optimizer step over
-all devices, so that neither the number of devices nor gradient accumulation changes what a step sees: every rank plans
-the same steps, splits each into `world_size * accumulation` micro-batches of equal size, and takes its own. Each
-micro-batch carries the step's number of target tokens, by which the loss is divided; no communication is needed.
+all devices, so that neither the number of devices nor gradient accumulation changes what a step sees: every replica
+plans the same steps, splits each into `replicas * accumulation` micro-batches of equal size, and takes its own. A
+loader yields whole steps, so that all that counts counts steps. A step knows the number of its target tokens, by which
+the loss is divided; no communication is needed.
 
 The cost of a pair is the length of its longer side, with EOS. A step whose pairs cost at most `tokens_per_batch`
 together holds at most that many source and that many target tokens.
@@ -21,10 +22,12 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from aiayn.data.ragged import EncodedPairs
+from aiayn.data.replica import ALONE, Replica
 from aiayn.data.tokenizer import BOS, EOS, PAD
 
 FEWEST_STEPS = 20  # in an epoch of a corpus that takes its budget from the recipe
-MicroBatch = tuple[np.ndarray, int]  # rows of the split, (pairs,), and the target tokens of the whole optimizer step
+# Rows of the split, (pairs,) for each micro-batch of this replica, and the target tokens of the whole optimizer step.
+StepRows = tuple[list[np.ndarray], int]
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,6 @@ class Batch:
         target: BOS, tokens, EOS, int64, `(pairs, target)`: the model reads `target[:, :-1]`, predicts `target[:, 1:]`.
         indices: Rows in the split, int64, `(pairs,)`; -1 is the filler, an empty sentence with nothing to predict.
         positions: Where what is predicted is real and no padding, in `target[:, 1:]` flattened, int64, `(tokens,)`.
-        step_tokens: Target tokens, with EOS, of the whole optimizer step over all ranks and micro-batches.
         padded: Whether `source` holds padding. Known before, as `positions` are: to look would make a GPU wait.
     """
 
@@ -44,18 +46,16 @@ class Batch:
     target: Tensor
     indices: Tensor
     positions: Tensor
-    step_tokens: int
     padded: bool
 
     @classmethod
-    def of(cls, source: np.ndarray, target: np.ndarray, indices: np.ndarray, step_tokens: int | None = None) -> "Batch":
-        """The batch of padded sources and targets; the arguments are its attributes. Alone it is a step of its own."""
+    def of(cls, source: np.ndarray, target: np.ndarray, indices: np.ndarray) -> "Batch":
+        """The batch of padded sources and targets; the arguments are its attributes."""
         positions = np.flatnonzero(target[:, 1:] != PAD)
         arrays = dict(zip(TENSORS, map(torch.from_numpy, (source, target, indices, positions)), strict=True))
-        tokens = len(positions) if step_tokens is None else step_tokens
-        return cls(**arrays, step_tokens=tokens, padded=bool((source == PAD).any()))
+        return cls(**arrays, padded=bool((source == PAD).any()))
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
+    def to(self, device: torch.device | str, non_blocking: bool = True) -> "Batch":
         moved = {name: getattr(self, name).to(device, non_blocking=non_blocking) for name in TENSORS}
         return replace(self, **moved)
 
@@ -65,10 +65,29 @@ class Batch:
     def __reduce__(self) -> tuple[Any, ...]:
         # Arrays go through a pipe. Tensors would go through shared memory; where that is full, torch's worker drops
         # them with a traceback, and who asked for the batch waits for ever.
-        return Batch.of, (*(getattr(self, name).numpy() for name in TENSORS[:3]), self.step_tokens)
+        return Batch.of, tuple(getattr(self, name).numpy() for name in TENSORS[:3])
 
 
 TENSORS = ("source", "target", "indices", "positions")
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a replica computes of an optimizer step.
+
+    Attributes:
+        batches: Its micro-batches, one after the other.
+        tokens: Target tokens, with EOS, of the whole step over all replicas and micro-batches.
+    """
+
+    batches: tuple[Batch, ...]
+    tokens: int
+
+    def to(self, device: torch.device | str, non_blocking: bool = True) -> "Step":
+        return replace(self, batches=tuple(batch.to(device, non_blocking=non_blocking) for batch in self.batches))
+
+    def pin_memory(self) -> "Step":
+        return replace(self, batches=tuple(batch.pin_memory() for batch in self.batches))
 
 
 def steps_in_epoch(cost: np.ndarray, tokens_per_batch: int) -> int:
@@ -151,30 +170,39 @@ class StepSize:
         )
 
     @property
+    def figures(self) -> dict[str, float]:
+        """What a run's result says of a step."""
+        return {"source_tokens_per_step": self.source_tokens, "target_tokens_per_step": self.target_tokens}
+
+    @property
+    def described(self) -> str:
+        """What a step holds, in words."""
+        return f"{self.source_tokens:,.0f} source and {self.target_tokens:,.0f} target tokens"
+
+    @property
     def shortfall(self) -> float:
         """Share of the budget that a step leaves unused, on average over both sides."""
         return 1 - (self.source_tokens + self.target_tokens) / 2 / self.tokens_per_batch
 
 
-class TokenBatchSampler(Sampler[MicroBatch]):
-    """Yields this rank's micro-batches of every optimizer step of an epoch; deterministic in (seed, epoch).
+class TokenBatchSampler(Sampler[StepRows]):
+    """Yields a replica's micro-batches of every optimizer step of an epoch; deterministic in (seed, epoch).
 
-    Every epoch has the same number of steps, each step about as many tokens, and every rank the same number of
+    Every epoch has the same number of steps, each step about as many tokens, and every replica the same number of
     micro-batches. The pairs of a step have nearly equal lengths on both sides. Plans in whole-array operations.
 
     Args:
         source_lengths: Tokens with EOS, `(pairs,)`.
         target_lengths: The same of the target side.
-        tokens_per_batch: What a step may cost, over all ranks and micro-batches.
-        world_size: Number of ranks.
-        rank: Which of them this is.
-        accumulation: Micro-batches of a rank in a step.
+        tokens_per_batch: What a step may cost, over all replicas and micro-batches.
+        replica: Whose share is wanted.
+        accumulation: Micro-batches of a replica in a step.
         seed: Of the order.
         shuffle: Whether pairs of equal lengths and the steps come in random order, anew in every epoch.
 
     Attributes:
         steps: Optimizer steps in an epoch.
-        skip: Micro-batches that the next iteration passes over; the one after it begins at the beginning.
+        skip: Steps that the next iteration passes over; the one after it begins at the beginning.
     """
 
     def __init__(
@@ -183,8 +211,7 @@ class TokenBatchSampler(Sampler[MicroBatch]):
         target_lengths: np.ndarray,
         *,
         tokens_per_batch: int,
-        world_size: int = 1,
-        rank: int = 0,
+        replica: Replica = ALONE,
         accumulation: int = 1,
         seed: int = 1,
         shuffle: bool = True,
@@ -195,31 +222,26 @@ class TokenBatchSampler(Sampler[MicroBatch]):
         if not len(self.cost):
             raise ValueError("A split without pairs has no batches. Give one with at least one pair.")
         self.steps = steps_in_epoch(self.cost, tokens_per_batch)
-        self.world_size, self.rank, self.accumulation = world_size, rank, accumulation
+        self.replica, self.accumulation = replica, accumulation
         self.seed, self.shuffle = seed, shuffle
         self.epoch = self.skip = 0
         self.sampler = self  # Lightning looks for set_epoch on the batch sampler's sampler
 
     def __len__(self) -> int:
-        """Micro-batches of this rank in an epoch."""
-        return self.steps * self.accumulation
+        return self.steps
 
     def set_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
             self.epoch, self.skip = epoch, 0
 
-    def __iter__(self) -> Iterator[MicroBatch]:
-        skip, self.skip = self.skip, 0
-        first_step, passed = divmod(skip, self.accumulation)
+    def __iter__(self) -> Iterator[StepRows]:
+        first_step, self.skip = self.skip, 0
         for rows in self._plan(first_step):
-            micro_batches = self._split(rows)[self.rank * self.accumulation :][: self.accumulation]
-            step_tokens = int(self.target_lengths[rows].sum())
-            for micro_batch in micro_batches[passed:]:
-                yield (micro_batch if len(micro_batch) else np.array([-1])), step_tokens
-            passed = 0
+            own = self._split(rows)[self.replica.index * self.accumulation :][: self.accumulation]
+            yield [part if len(part) else np.array([-1]) for part in own], int(self.target_lengths[rows].sum())
 
     def padding_efficiency(self) -> float:
-        """Share of real tokens in this epoch's micro-batches of all ranks, source and target together."""
+        """Share of real tokens in this epoch's micro-batches of all replicas, source and target together."""
         real = int(self.source_lengths.sum(dtype=np.int64) + self.target_lengths.sum(dtype=np.int64))
         return real / sum(self._area(self._split(rows)) for rows in self._plan())
 
@@ -246,7 +268,7 @@ class TokenBatchSampler(Sampler[MicroBatch]):
 
     def _split(self, rows: np.ndarray) -> list[np.ndarray]:
         """Split a step into micro-batches of equal cost, by whichever side leaves the least padding."""
-        parts = self.world_size * self.accumulation
+        parts = self.replica.count * self.accumulation
         if parts == 1:
             return [rows]
         candidates = []
@@ -282,8 +304,8 @@ def _equal_shares(cost: np.ndarray, shares: int) -> np.ndarray:
     return np.minimum(bounds, len(cost) - shares + number)
 
 
-class PairDataset(Dataset[Batch]):
-    """Makes a Batch of the rows that the sampler names; the corpus stays mapped, not copied, in loader workers."""
+class PairDataset(Dataset[Step]):
+    """Makes a Step of the rows that the sampler names; the corpus stays mapped, not copied, in loader workers."""
 
     def __init__(self, pairs: EncodedPairs) -> None:
         self.pairs = pairs
@@ -291,24 +313,28 @@ class PairDataset(Dataset[Batch]):
     def __len__(self) -> int:
         return len(self.pairs)
 
-    def __getitems__(self, micro_batch: MicroBatch) -> Batch:
-        rows, step_tokens = micro_batch
+    def __getitems__(self, planned: StepRows) -> Step:
+        micro_batches, tokens = planned
+        return Step(tuple(self.batch(rows) for rows in micro_batches), tokens)
+
+    def batch(self, rows: np.ndarray) -> Batch:
+        """The pairs `rows` `(pairs,)`; -1 is the filler."""
         if rows[0] < 0:  # reads BOS, so that attention has a position to attend to, and predicts nothing
             source, target = np.array([[EOS]]), np.array([[BOS, PAD]])
         else:
             source = self.pairs.source.padded(rows, prefix=False)
             target = self.pairs.target.padded(rows, prefix=True)
-        return Batch.of(source, target, rows.astype(np.int64), step_tokens)
+        return Batch.of(source, target, rows.astype(np.int64))
 
 
-class BatchLoader(DataLoader[Batch]):
+class StepLoader(DataLoader[Step]):
     """A loader whose position is part of a checkpoint, so that a resumed run sees the rest of the epoch, exactly.
 
     Args:
-        dataset: Makes the batches.
+        dataset: Makes the steps.
         sampler: Says which; its epoch and its `skip` are set when a state is loaded.
-        workers: Processes that make batches ahead of time; 0 makes them when they are asked for.
-        pin_memory: Whether batches are put where a GPU can fetch them by itself.
+        workers: Processes that make steps ahead of time; 0 makes them when they are asked for.
+        pin_memory: Whether steps are put where a GPU can fetch them by itself.
     """
 
     def __init__(
@@ -325,17 +351,17 @@ class BatchLoader(DataLoader[Batch]):
             generator=torch.Generator(),
         )
         self.token_sampler = sampler
-        self.batches = 0
+        self.steps = 0
 
-    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[Step]:  # type: ignore[override]
         # A generator begins at the first `next`, thus after Lightning has set the epoch. Counting what was handed out,
         # not what workers fetched ahead, makes the state that of the training.
-        self.batches = self.token_sampler.skip
+        self.steps = self.token_sampler.skip
         try:
-            for batch in super().__iter__():
-                self.batches += 1
-                yield batch
-        except (OSError, RuntimeError) as error:  # of the loader: whoever takes the batches raises elsewhere
+            for step in super().__iter__():
+                self.steps += 1
+                yield step
+        except (OSError, RuntimeError) as error:  # of the loader: whoever takes the steps raises elsewhere
             if not self.num_workers:
                 raise
             reason = " ".join(str(error).split())
@@ -345,17 +371,17 @@ class BatchLoader(DataLoader[Batch]):
             ) from error
 
     def state_dict(self) -> dict[str, int]:
-        """The epoch, and the batches of it that were handed out: the same on every rank."""
-        return {"epoch": self.token_sampler.epoch, "batches": self.batches}
+        """The epoch, and the steps of it that were handed out: the same on every replica."""
+        return {"epoch": self.token_sampler.epoch, "steps": self.steps}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
         self.token_sampler.set_epoch(state_dict["epoch"])
-        self.batches = self.token_sampler.skip = state_dict["batches"]
+        self.steps = self.token_sampler.skip = state_dict["steps"]
 
 
 # Of an iterator that could not start its workers, whose deletion else prints a traceback beside the reason.
 _MultiProcessingDataLoaderIter._shutdown = True
 
 
-def _as_it_is(batch: Any) -> Any:
-    return batch
+def _as_it_is(step: Any) -> Any:
+    return step

@@ -113,11 +113,6 @@ class Tokenizer:
         """What each id stands for, in order; no two are the same."""
         return self.pieces(range(self.vocab_size))
 
-    @property
-    def hash(self) -> str:
-        """SHA-256 of the model's bytes, in hexadecimal: equal for equal tokenizers only."""
-        return hashlib.sha256(self.model).hexdigest()
-
     def encode(self, sentences: Sequence[str]) -> list[np.ndarray]:
         """Split sentences into ids, one int32 array a sentence, without special symbols.
 

@@ -9,6 +9,9 @@ The search for a sentence ends when none of its live hypotheses can still become
 Log-probabilities only fall and lp only rises, so a live hypothesis scores at most log P / lp(limit), `limit` being the
 greatest length. There EOS is the only choice. Stopping so never costs one of the `n_best`; later ones may be missing.
 
+A step asks the device once for values, at its end: which hypotheses have ended and which go on. All else that decides
+what is computed, such as the limits, is known on the host, so that a GPU rarely waits.
+
 UNK is never chosen, as in Marian (marian-nmt/marian-dev:src/translator/beam_search.cpp, without --allow-unk): it stands
 for no text. Like that of PAD and BOS, its probability goes to no other token.
 """
@@ -99,7 +102,7 @@ def search(
         limit = limit.clamp(max=model.longest)
     beams = _Beams(limit, beam=beam, alpha=alpha, n_best=n_best, forbidden=(model.pad_id, UNK, BOS))
     state: Any = model.start(source)
-    while len(beams.sentence):
+    while beams.limits:
         logits = model.step(beams.tokens[:, :, -1], state)
         state.reorder(beams.extend(logits.float()))
         rows = beams.rows_to_keep()
@@ -117,14 +120,17 @@ class _Beams:
 
     def __init__(self, limit: Tensor, *, beam: int, alpha: float, n_best: int, forbidden: Sequence[int]) -> None:
         rows, device = len(limit), limit.device
-        self.beam, self.alpha, self.forbidden = beam, alpha, list(forbidden)
-        self.sentence = torch.arange(rows, device=device)  # which sentence a row is, (rows,)
-        self.limit = limit  # greatest length, (rows,)
+        self.beam, self.alpha, self.forbidden = beam, alpha, torch.tensor(forbidden, device=device)
+        self.sentences = list(range(rows))  # which sentence a row is
+        self.limit, self.limits = limit, limit.tolist()  # greatest length, (rows,); on the host too
+        self.penalty = length_penalty(limit, alpha)  # of the greatest length, (rows,)
+        self.place = torch.arange(beam, device=device)
         self.places = torch.full((rows,), beam, device=device)  # not taken by finished hypotheses, (rows,)
         self.best = torch.full((rows, n_best), NEVER, device=device)  # scores of the best finished ones, (rows, n_best)
         self.log_probability = torch.zeros(rows, 1, device=device)  # (rows, beam)
         self.tokens = torch.full((rows, 1, 1), BOS, device=device)  # from BOS on, (rows, beam, length)
-        self.finished: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        self.live = np.ones((rows, 1), dtype=bool)  # on the host, (rows, beam)
+        self.finished: list[tuple[list[int], Tensor, Tensor, Tensor]] = []
 
     def extend(self, logits: Tensor) -> Tensor:
         """Take the most likely next tokens of each row, given `logits` `(rows, beam, vocab)`.
@@ -133,18 +139,21 @@ class _Beams:
             For each hypothesis that goes on the one that it continues, `(rows, new beam)`.
         """
         log_probability, parent, token = self._candidates(logits)
-        rank = torch.arange(log_probability.size(1), device=logits.device)
-        log_probability.masked_fill_(rank >= self.places[:, None], NEVER)
+        log_probability.masked_fill_(self.place[: log_probability.size(1)] >= self.places[:, None], NEVER)
         ended = (token == EOS) & (log_probability > NEVER)
-        if ended.any():
-            self._finish(ended, parent, log_probability)
-            log_probability.masked_fill_(ended, NEVER)
-        hopeless = log_probability.amax(1) / length_penalty(self.limit, self.alpha) <= self.best[:, -1]
-        log_probability.masked_fill_(hopeless[:, None], NEVER)
+        score = log_probability / length_penalty(self.tokens.size(2), self.alpha)
+        self.best = torch.cat([self.best, score.masked_fill(~ended, NEVER)], dim=1).topk(self.best.size(1)).values
+        self.places -= ended.sum(1)
+        going = log_probability.masked_fill(ended, NEVER)
+        hopeless = going.amax(1) / self.penalty <= self.best[:, -1]
+        going.masked_fill_(hopeless[:, None], NEVER)
+        has_ended, self.live = torch.stack([ended, going > NEVER]).cpu().numpy()  # here the device is waited for
+        if has_ended.any():
+            self._finish(has_ended, parent, score, log_probability)
 
-        log_probability, order = log_probability.sort(dim=1, descending=True, stable=True)
-        width = int((log_probability > NEVER).sum(1).max())  # of the row with most live hypotheses
-        self.log_probability, order = log_probability[:, :width], order[:, :width]
+        going, order = going.sort(dim=1, descending=True, stable=True)
+        width = self.live.sum(1).max()  # of the row with most live hypotheses
+        self.log_probability, order = going[:, :width], order[:, :width]
         parent, token = parent.gather(1, order), token.gather(1, order)
         self.tokens = torch.cat([_gather(self.tokens, parent), token[:, :, None]], dim=2)
         return parent
@@ -152,11 +161,10 @@ class _Beams:
     def _candidates(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The best continuations of each row, best first: log-probability, parent and token, each `(rows, beam)`."""
         scores = logits.log_softmax(2)
-        scores[:, :, self.forbidden] = NEVER
-        last = self.limit <= self.tokens.size(2)
-        if last.any():
+        scores.index_fill_(2, self.forbidden, NEVER)
+        if min(self.limits) <= self.tokens.size(2):
             ending = scores[:, :, EOS].clone()
-            scores.masked_fill_(last[:, None, None], NEVER)
+            scores.masked_fill_((self.limit <= self.tokens.size(2))[:, None, None], NEVER)
             scores[:, :, EOS] = ending
         # The best of a row are among the best of each of its hypotheses.
         scores, token = scores.topk(min(self.beam, scores.size(2)))  # (rows, beam, continuations)
@@ -165,47 +173,44 @@ class _Beams:
         log_probability, index = log_probability[:, : self.beam], index[:, : self.beam]
         return log_probability, index // scores.size(2), token.flatten(1).gather(1, index)
 
-    def _finish(self, ended: Tensor, parent: Tensor, log_probability: Tensor) -> None:
+    def _finish(self, ended: np.ndarray, parent: Tensor, score: Tensor, log_probability: Tensor) -> None:
         """Put aside the hypotheses that EOS was added to, where `ended` `(rows, beam)` is True."""
-        score = log_probability / length_penalty(self.tokens.size(2), self.alpha)
-        rows = ended.nonzero()[:, 0]
-        self.finished.append(
-            (self.sentence[rows], self.tokens[rows, parent[ended], 1:], score[ended], log_probability[ended])
-        )
-        scores = torch.cat([self.best, score.masked_fill(~ended, NEVER)], dim=1)
-        self.best = scores.topk(self.best.size(1)).values
-        self.places -= ended.sum(1)
+        where = np.stack(ended.nonzero())  # rows and places, (2, hypotheses)
+        rows, places = torch.from_numpy(where).to(parent.device, non_blocking=True)
+        tokens = self.tokens[rows, parent[rows, places], 1:]
+        sentences = [self.sentences[row] for row in where[0]]
+        self.finished.append((sentences, tokens, score[rows, places], log_probability[rows, places]))
 
-    def rows_to_keep(self) -> Tensor | None:
+    def rows_to_keep(self) -> list[int] | None:
         """Rows with live hypotheses, as `rows_of` has them; None while too few are done for a removal to pay."""
-        live = (self.log_probability > NEVER).any(1)
-        kept = int(live.sum())
-        if kept > (1 - REMOVED) * len(live):
-            return None
-        return rows_of(live)
+        live: np.ndarray = np.any(self.live, axis=1)
+        return None if live.sum() > (1 - REMOVED) * len(live) else rows_of(live)
 
-    def select(self, rows: Tensor) -> None:
-        """Keep `rows` `(kept,)`."""
-        for name in ("sentence", "limit", "places", "best", "log_probability", "tokens"):
-            setattr(self, name, getattr(self, name)[rows])
+    def select(self, rows: list[int]) -> None:
+        """Keep `rows`."""
+        self.sentences, self.limits = ([known[row] for row in rows] for known in (self.sentences, self.limits))
+        index = torch.tensor(rows, dtype=torch.long).to(self.limit.device, non_blocking=True)
+        for name in ("limit", "penalty", "places", "best", "log_probability", "tokens"):
+            setattr(self, name, getattr(self, name)[index])
 
     def hypotheses(self, sentences: int) -> list[list[Hypothesis]]:
         """The finished hypotheses of each sentence, best first, the shorter of equals first."""
         result: list[list[Hypothesis]] = [[] for _ in range(sentences)]
-        for columns in self.finished:
-            for sentence, tokens, score, log_probability in zip(*(column.tolist() for column in columns), strict=True):
+        for owners, *columns in self.finished:
+            found = zip(owners, *(column.tolist() for column in columns), strict=True)
+            for sentence, tokens, score, log_probability in found:
                 result[sentence].append(Hypothesis(tokens, score, log_probability))
         if not all(result):
             raise ValueError("The model's logits are not numbers, so nothing can be decoded. Its training diverged.")
         return [sorted(hypotheses, key=lambda hypothesis: -hypothesis.score) for hypotheses in result]
 
 
-def rows_of(live: Tensor) -> Tensor:
+def rows_of(live: np.ndarray) -> list[int]:
     """The rows where `live` `(rows,)` is True; those from the end fill the gaps, so that the others are not moved."""
-    kept = int(live.sum())
-    rows = torch.arange(kept, device=live.device)
-    rows[~live[:kept]] = live[kept:].nonzero()[:, 0] + kept
-    return rows
+    kept = live.sum()
+    rows = np.arange(kept)
+    rows[~live[:kept]] = live[kept:].nonzero()[0] + kept
+    return rows.tolist()
 
 
 def _gather(x: Tensor, index: Tensor) -> Tensor:

@@ -64,7 +64,7 @@ class EnsembleState:
         for state in self.states:
             state.reorder(beam_index)
 
-    def select(self, rows: Tensor) -> None:
+    def select(self, rows: Sequence[int]) -> None:
         """As `DecoderState.select`."""
         for state in self.states:
             state.select(rows)

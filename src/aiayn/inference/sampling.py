@@ -134,26 +134,29 @@ def _sample(model: Model, source: Tensor, draws: Tensor, limit: Tensor, kept: _K
     """
     state: Any = model.start(source)
     rows = torch.arange(len(source), device=source.device)  # that still go on
+    no_text = torch.tensor([model.pad_id, UNK, BOS], device=source.device)
     token = torch.full_like(rows, BOS)
     tokens = torch.full_like(draws, EOS, dtype=torch.long)  # (batch, length)
     total = torch.zeros_like(draws[:, 0])  # log-probability, (batch,)
     for position in range(draws.size(1)):
         log_probability = model.step(token[:, None], state)[:, 0].float().log_softmax(1)  # (rows, vocab)
-        if not log_probability.isfinite().any(1).all():
-            raise ValueError("The model's logits are not numbers, so nothing can be decoded. Its training diverged.")
-        scores = log_probability.clone()
-        scores[:, [model.pad_id, UNK, BOS]] = NEVER
-        cumulative = kept(scores).cumsum(1)
+        cumulative = kept(log_probability.index_fill(1, no_text, NEVER)).cumsum(1)
         wanted = draws[rows, position, None] * cumulative[:, -1:]
         token = torch.searchsorted(cumulative, wanted, right=True)[:, 0]
+        token = token.clamp(max=cumulative.size(1) - 1)  # where probabilities are no numbers, which is refused below
         token = token.where(limit[rows] > position + 1, EOS)
         tokens[rows, position] = token
         total[rows] += log_probability.gather(1, token[:, None])[:, 0]
-        going = rows_of(token != EOS)
-        if len(going) == 0:
+        are_numbers = log_probability.isfinite().any(1)
+        live, numbers = torch.stack([token != EOS, are_numbers]).cpu().numpy()  # here the device is waited for
+        if not numbers.all():
+            raise ValueError("The model's logits are not numbers, so nothing can be decoded. Its training diverged.")
+        going = rows_of(live)
+        if not going:
             break
         if len(going) < len(rows):
-            rows, token = rows[going], token[going]
+            index = torch.tensor(going).to(rows.device, non_blocking=True)
+            rows, token = rows[index], token[index]
             state.select(going)
     ends = [row.index(EOS) for row in tokens.tolist()]
     return [(row[:end], score) for row, end, score in zip(tokens.tolist(), ends, total.tolist(), strict=True)]

@@ -5,6 +5,7 @@ moved when hypotheses are reordered: a mask says which slots are a hypothesis's 
 of both attentions. The extra scores cost less than copying the caches at every step would.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -38,10 +39,10 @@ class Cache:
         assert self._value is not None
         return self._key[:, :, : self.length], self._value[:, :, : self.length]
 
-    def select(self, rows: Tensor) -> None:
-        """Keep the sentences `rows` `(kept,)` of the batch."""
+    def select(self, kept: int, moved: Tensor) -> None:
+        """As `keep_rows`."""
         if self._key is not None and self._value is not None:
-            self._key, self._value = keep_rows(self._key, rows), keep_rows(self._value, rows)
+            self._key, self._value = keep_rows(self._key, kept, moved), keep_rows(self._value, kept, moved)
 
 
 def _write(room: Tensor | None, new: Tensor, start: int) -> Tensor:
@@ -57,11 +58,11 @@ def _write(room: Tensor | None, new: Tensor, start: int) -> Tensor:
     return room
 
 
-def keep_rows(x: Tensor, rows: Tensor) -> Tensor:
-    """Keep `rows` `(kept,)`, at most all, of `x` `(batch, ...)`, in place: a row that keeps its place costs nothing."""
-    moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().squeeze(1)
-    x[moved] = x[rows[moved]]
-    return x[: len(rows)]
+def keep_rows(x: Tensor, kept: int, moved: Tensor) -> Tensor:
+    """Let rows `moved[0]` of `x` `(batch, ...)` become its rows `moved[1]`, in place, and keep the first `kept`."""
+    to, source = moved
+    x[to] = x[source]
+    return x[:kept]
 
 
 @dataclass
@@ -101,11 +102,16 @@ class DecoderState:
         """Let beam j of row i go on from the former beam `beam_index[i, j]`, `(batch, beam)`; the width may change."""
         self.past = self.past.gather(1, beam_index[..., None].expand(-1, -1, self.past.size(-1)))
 
-    def select(self, rows: Tensor) -> None:
-        """Keep the sentences `rows` `(kept,)` of the batch, in that order; rows that keep their place cost nothing."""
-        self.past = keep_rows(self.past, rows)
-        self.memory.states = keep_rows(self.memory.states, rows)
+    def select(self, rows: Sequence[int]) -> None:
+        """Keep the sentences `rows` of the batch, in that order; rows that keep their place cost nothing.
+
+        They are known on the host, so that nothing waits for the device.
+        """
+        kept, changes = len(rows), [(place, row) for place, row in enumerate(rows) if place != row]
+        moved = torch.tensor(changes, dtype=torch.long).reshape(-1, 2).t().to(self.past.device, non_blocking=True)
+        self.past = keep_rows(self.past, kept, moved)
+        self.memory.states = keep_rows(self.memory.states, kept, moved)
         if self.memory.mask is not None:
-            self.memory.mask = keep_rows(self.memory.mask, rows)
+            self.memory.mask = keep_rows(self.memory.mask, kept, moved)
         for cache in chain.from_iterable(self.caches):
-            cache.select(rows)
+            cache.select(kept, moved)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from aiayn.evaluation.significance import Interval, holm
-from aiayn.report.rows import METRICS, Row, comparable
+from aiayn.report.rows import Row, comparable, digits_of, name_of
 
 HOLDS, FAILS, UNKNOWN, SENTENCES = "holds", "does not hold", "cannot be told", "only on these sentences"
 LEVEL = 0.05  # of all claims of a report together
@@ -29,7 +29,7 @@ class Claim:
     Attributes:
         name: Its key in the YAML.
         text: In words, with the paper's section.
-        metric: `bleu` or `perplexity`.
+        metric: Its key, as `bleu`.
         direction: `worse`, `better` or `equal`, of `row`.
         margin: For equal: the difference that does not matter yet, in the metric's units.
     """
@@ -53,6 +53,9 @@ class Verdict:
         reason: Why it cannot be measured; else empty.
         paper: The effect in the paper's own figures; None when it has none.
         p: Of the claim, corrected for how many are decided together; None where none is decided.
+        unit: What the metric is called.
+        digits: Decimals of its figures.
+        higher_is_better: Of the metric.
     """
 
     claim: Claim
@@ -61,15 +64,19 @@ class Verdict:
     reason: str = ""
     paper: float | None = None
     p: float | None = None
+    unit: str = ""
+    digits: int = 2
+    higher_is_better: bool = True
 
 
-def read_claim(name: str, entry: Any, known: Collection[str]) -> Claim:
+def read_claim(name: str, entry: Any, known: Collection[str], metrics: Collection[str]) -> Claim:
     """A claim from its YAML.
 
     Args:
         name: Its key.
         entry: Its content.
         known: Names that rows may have.
+        metrics: Keys of what may be measured.
 
     Raises:
         ValueError: with the key, the value and what it may be.
@@ -91,7 +98,7 @@ def read_claim(name: str, entry: Any, known: Collection[str]) -> Claim:
             )
     if entry["row"] == entry["against"]:
         raise ValueError(f"claims.{name} compares {entry['row']} with itself; name another row in against.")
-    for key, choices in (("metric", tuple(METRICS)), ("direction", DIRECTIONS)):
+    for key, choices in (("metric", metrics), ("direction", DIRECTIONS)):
         if entry[key] not in choices:
             raise ValueError(f"claims.{name}.{key} must be one of {', '.join(choices)}, got {entry[key]!r}.")
     margin = entry.get("margin")
@@ -103,19 +110,22 @@ def read_claim(name: str, entry: Any, known: Collection[str]) -> Claim:
     return Claim(name, margin=margin, **values)
 
 
-def claims_about(rows: Collection[str], claims: Mapping[str, Any], *, experiments: Collection[str]) -> list[Claim]:
+def claims_about(
+    rows: Collection[str], claims: Mapping[str, Any], *, experiments: Collection[str], metrics: Collection[str]
+) -> list[Claim]:
     """The claims both of whose rows are among these.
 
     Args:
         rows: Names of a sweep's rows, also of those that have not run, or of a folder's.
         claims: As in the YAML, by name; None for one that was taken out.
         experiments: Names of rows that might be in other sweeps.
+        metrics: Keys of what may be measured.
 
     Raises:
         ValueError: if a claim is malformed.
     """
     known = {*rows, *experiments}
-    read = [read_claim(name, entry, known) for name, entry in claims.items() if entry is not None]
+    read = [read_claim(name, entry, known, metrics) for name, entry in claims.items() if entry is not None]
     return [claim for claim in read if {claim.row, claim.against} <= set(rows)]
 
 
@@ -138,15 +148,17 @@ def measure(claim: Claim, rows: Sequence[Row]) -> Verdict:
     paper = None if papers[0] is None or papers[1] is None else papers[0] - papers[1]
     reasons = [f"{one.name} is {one.unfinished}" for one in both if one.unfinished]
     if not reasons:
-        reasons = [f"{one.name} has no statistics" for one in both if not one.statistics]
+        reasons = [f"{one.name} has no statistics" for one in both if claim.metric not in one.samples]
     if not reasons and not comparable(row, other, claim.metric):
         reasons = ["the rows were measured on different sentences, or in different pieces"]
     if reasons:
         return Verdict(claim, None, UNKNOWN, "; ".join(reasons), paper)
-    effect = row.minus(other, claim.metric)
+    effect, metric = row.minus(other, claim.metric), row.metrics[claim.metric]
+    found = Verdict(claim, effect, SENTENCES, paper=paper, higher_is_better=metric.higher_is_better)
+    found = replace(found, unit=name_of(both, claim.metric), digits=digits_of(one.figure(claim.metric) for one in both))
     if min(len(row.done), len(other.done)) == 1:
-        return Verdict(claim, effect, SENTENCES, paper=paper)
-    return Verdict(claim, effect, UNKNOWN, paper=paper, p=p_value(effect, claim.margin))
+        return found
+    return replace(found, verdict=UNKNOWN, p=p_value(effect, claim.margin))
 
 
 def p_value(effect: Interval, margin: float | None) -> float:
@@ -171,5 +183,5 @@ def decide(verdict: Verdict) -> Verdict:
     if claim.margin is not None:
         holds = abs(effect.value) <= claim.margin
     else:
-        holds = (effect.value > 0) == ((claim.direction == "better") == METRICS[claim.metric].higher_is_better)
+        holds = (effect.value > 0) == ((claim.direction == "better") == verdict.higher_is_better)
     return replace(verdict, verdict=UNKNOWN if p >= LEVEL else HOLDS if holds else FAILS)

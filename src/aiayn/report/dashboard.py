@@ -2,19 +2,19 @@
 
 The objects are built without a server; their `save()` needs one. What they show goes by the names that
 `aiayn.training.tracking` gives: a sweep is a group, a row a run, `dev/bleu` a curve, `last/dev/bleu` a final score and
-`paper/bleu` what the paper reports.
+`paper/bleu` what the paper reports; in place of `bleu` whatever the objective is.
 """
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 from wandb_workspaces import expr
 
-from aiayn.report.rows import SETTINGS, rows_of
-from aiayn.report.table import AS_IN_PAPER, measured_on
+from aiayn.report.rows import SETTINGS, name_of, rows_of
+from aiayn.report.table import AS_IN_PAPER, is_less_better, measured_on
 from aiayn.runs.run import Run
 
 STEP = "trainer/global_step"  # W&B's own step starts again when a run is resumed offline
@@ -27,7 +27,9 @@ def measured(runs: Sequence[Run]) -> tuple[str, str]:
 
 
 def beside_paper(runs: Sequence[Run]) -> tuple[str, str]:
-    """Key and name of the BLEU that is shown beside the paper's: counted alike where all runs are to have that."""
+    """Key and name of the score that is shown beside the paper's: BLEU as it counts where all runs have that."""
+    if (objective := runs[0].objective) != "bleu":
+        return objective, name_of(rows_of(runs), objective)
     if all("bleu_paper" in (run.config.get("metrics") or {}) for run in runs):
         return "bleu_paper", AS_IN_PAPER
     return "bleu", "sacreBLEU"
@@ -36,29 +38,31 @@ def beside_paper(runs: Sequence[Run]) -> tuple[str, str]:
 def sections(runs: Sequence[Run]) -> dict[str, list[Any]]:
     """The panels that compare the runs, by the title of their section."""
     place = "/".join(measured(runs))
-    bleu, (like, name) = f"{place}/bleu", beside_paper(runs)
+    objective, rows = runs[0].objective, rows_of(runs)
+    score, (like, counted), name = f"{place}/{objective}", beside_paper(runs), name_of(rows, objective)
+    best: Literal["min", "max"] = "min" if is_less_better(rows, objective) else "max"
     curve: dict[str, Any] = {"x": STEP, "max_runs_to_show": len(runs), "layout": wr.Layout(w=12, h=8)}
     return {
         "Curves": [
-            wr.LinePlot(title="Dev BLEU", y=["dev/bleu"], **curve),
+            wr.LinePlot(title=f"Dev {name}", y=[f"dev/{objective}"], **curve),
             wr.LinePlot(title="Dev perplexity", y=["dev/perplexity"], log_y=True, **curve),
         ],
         "Final scores": [
             wr.BarPlot(
-                title=f"{name} ({place}) beside the paper's",
-                metrics=[f"{place}/{like}", "paper/bleu"],
+                title=f"{counted} ({place}) beside the paper's",
+                metrics=[f"{place}/{like}", f"paper/{objective}"],
                 max_runs_to_show=len(runs),
                 max_bars_to_show=2 * len(runs),
                 layout=wr.Layout(w=18, h=max(8, len(runs))),
             ),
-            wr.ScalarChart(title="Best BLEU", metric=bleu, groupby_aggfunc="max", layout=wr.Layout(w=6, h=8)),
+            wr.ScalarChart(title=f"Best {name}", metric=score, groupby_aggfunc=best, layout=wr.Layout(w=6, h=8)),
         ],
         "Settings": [
             wr.ParallelCoordinatesPlot(
-                title="From the settings to BLEU",
+                title=f"From the settings to {name}",
                 columns=[
-                    *(wr.ParallelCoordinatesPlotColumn(wr.Config(key), name) for name, key in SETTINGS.items()),
-                    wr.ParallelCoordinatesPlotColumn(wr.SummaryMetric(bleu), "BLEU"),
+                    *(wr.ParallelCoordinatesPlotColumn(wr.Config(key), head) for head, key in SETTINGS.items()),
+                    wr.ParallelCoordinatesPlotColumn(wr.SummaryMetric(score), name),
                 ],
                 layout=wr.Layout(w=24, h=9),
             ),
@@ -81,6 +85,7 @@ def build_workspace(sweep: str, runs: Sequence[Run], *, entity: str, project: st
     """
     if symbols := re.findall(r"[=<>|+~^$`]", sweep):  # its filters are text, in which these have a meaning
         raise ValueError(f"the folder {sweep!r} of the sweep must have no {symbols[0]} for W&B; give another name=...")
+    pinned = dict.fromkeys([runs[0].objective, "perplexity"])
     return ws.Workspace(
         entity=entity,
         project=project,
@@ -90,7 +95,7 @@ def build_workspace(sweep: str, runs: Sequence[Run], *, entity: str, project: st
         runset_settings=ws.RunsetSettings(
             filters=f"Metric('Group') == {sweep!r}",
             order=[expr.Ordering(expr.Metric("Name"))],
-            pinned_columns=[f"summary:{'/'.join((*measured(runs), name))}" for name in ("bleu", "perplexity")],
+            pinned_columns=[f"summary:{'/'.join((*measured(runs), key))}" for key in pinned],
         ),
     )
 
@@ -128,23 +133,22 @@ def build_report(sweep: str, runs: Sequence[Run], claims: Sequence[str], *, enti
 
 
 def figures_table(runs: Sequence[Run]) -> str:
-    """Markdown: perplexity, BLEU and millions of parameters of each row, the paper's and those of the finished runs."""
-    key, counted = beside_paper(runs)
-    lines = [
-        f"| row | PPL, paper | PPL | BLEU, paper | {counted} | parameters, paper | parameters |",
-        f"|---|{'---:|' * 6}",
-    ]
-    shown = (("perplexity", "%.2f", 1), ("bleu", "%.1f", 1), ("parameters", "%.1f M", 1e6))
-    rows = rows_of(runs)
+    """Markdown: perplexity, objective and millions of parameters of each row, the paper's and of the finished runs."""
+    (key, counted), objective, rows = beside_paper(runs), runs[0].objective, rows_of(runs)
+    heads = {"perplexity": "PPL", objective: counted, "parameters": "parameters"}
+    named = [f"{name_of(rows, of) if of == objective else head}, paper | {head}" for of, head in heads.items()]
+    lines = [f"| row | {' | '.join(named)} |", f"|---|{'---:|' * 2 * len(heads)}"]
+    forms = {"perplexity": ("%.2f", 1.0), "parameters": ("%.1f M", 1e6)}
     for row in rows:
         figures: list[tuple[str, float, float | None]] = []
-        for name, form, unit in shown:
-            ours = row.figure(key if name == "bleu" else name)
+        for name in heads:
+            form, unit = forms.get(name, ("%.1f", 1.0))
+            ours = row.figure(key if name == objective else name)
             figures += [(form, unit, row.paper(name)), (form, unit, ours.mean if ours else None)]
         cells = ["" if value is None else form % (value / unit) for form, unit, value in figures]
         name = row.name.replace("|", "\\|")
         lines.append(f"| {' | '.join([name, *cells])} |")
-    return "\n".join([*lines, "", f"PPL and BLEU of these runs: {measured_on(rows)}."])
+    return "\n".join([*lines, "", f"scores of these runs: {measured_on(rows)}."])
 
 
 def specification(dashboard: ws.Workspace | wr.Report) -> dict[str, Any]:

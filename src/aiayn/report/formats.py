@@ -9,10 +9,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 from aiayn.report.claims import Verdict
-from aiayn.report.rows import METRICS, SETTINGS, Row
+from aiayn.report.rows import SETTINGS, Row
 from aiayn.report.table import (
     MINUS,
     PLUS_MINUS,
+    SOURCES,
     VERDICT_HEADS,
     Column,
     Notes,
@@ -20,6 +21,7 @@ from aiayn.report.table import (
     cells,
     columns,
     each,
+    shown_scores,
     shown_settings,
     verdict_cells,
     verdict_note,
@@ -29,7 +31,7 @@ from aiayn.terminal import visible
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-PAPER = {"perplexity": "perplexity", "bleu": "bleu", "parameters": "parameters", "flops": "counted_flops"}
+PAPER = {"flops": "counted_flops"}  # where the paper's figure that is counted alike has another name
 TEX_NAMES = {
     "N": "$N$",
     "d_model": r"$d_{\mathrm{model}}$",
@@ -58,18 +60,20 @@ TEX_ESCAPES = {
 
 def to_csv(rows: Sequence[Row]) -> str:
     """One line a row, with full precision."""
+    scores = list(dict.fromkeys([*shown_scores(rows), *(key for row in rows for key in row.scored)]))
     settings = {name if SETTINGS.get(name) == key else key: key for name, key in shown_settings(rows).items()}
     lines = []
     for row in rows:
         line: dict[str, Any] = {"row": row.name, "group": row.group}
         line |= {name: row.settings.get(key) for name, key in settings.items()}
-        for name in ("perplexity", "bleu", "bleu_paper", "chrf", "parameters", "flops", "training_seconds"):
+        for name in (*scores, "parameters", "flops", "training_seconds"):
             figure = row.figure(name)
             line |= {name: figure and figure.mean, f"{name}_deviation": figure and figure.deviation}
-            if name in PAPER:
-                line[f"paper_{name}"] = row.paper(PAPER[name])
+            for source in SOURCES:
+                if any(one.paper(PAPER.get(name, name), source) is not None for one in rows):
+                    line[f"{source}_{name}"] = row.paper(PAPER.get(name, name), source)
         line["paper_seconds_x_devices_x_rate"] = row.paper("flops")
-        for name in METRICS:
+        for name in scores:
             apart = row.apart.get(name)
             line |= {f"{name}_minus_base": apart and apart.value}
             line |= {f"{name}_minus_base_low": apart and apart.low, f"{name}_minus_base_high": apart and apart.high}

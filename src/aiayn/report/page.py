@@ -12,8 +12,18 @@ from typing import Any
 
 from aiayn.report.claims import FAILS, HOLDS, Verdict
 from aiayn.report.plots import Line, Panel, Plot, tidy
-from aiayn.report.rows import Row, devices, measured
-from aiayn.report.table import VERDICT_HEADS, Notes, breaks, cells, columns, setting, verdict_cells, verdict_note
+from aiayn.report.rows import Row, devices, digits_of, measured, name_of
+from aiayn.report.table import (
+    VERDICT_HEADS,
+    Notes,
+    breaks,
+    cells,
+    columns,
+    objective_of,
+    setting,
+    verdict_cells,
+    verdict_note,
+)
 from aiayn.runs.run import Run
 
 PAGE = Template("""<!doctype html>
@@ -123,13 +133,14 @@ def page(title: str, rows: Sequence[Row], notes: Notes, verdicts: Sequence[Verdi
         )
     parts += [f"<h2>{escape(plot.title)}</h2>{html_plot(plot)}" for plot in plots]
     parts.append("<h2>Runs</h2>")
+    objective = objective_of(rows)
     heads = [
         "row",
         "seed",
         "state",
         "steps",
         "PPL",
-        "BLEU",
+        *([name_of(rows, objective)] if objective != "perplexity" else []),
         "FLOPs",
         "seconds",
         "devices",
@@ -140,9 +151,9 @@ def page(title: str, rows: Sequence[Row], notes: Notes, verdicts: Sequence[Verdi
     parts.append(
         html_table(
             heads,
-            [run_cells(*of) for of in runs],
-            text={0, 2, 8, 9, 10},
-            cut={10},
+            [run_cells(row, run, [*dict.fromkeys(["perplexity", objective])]) for row, run in runs],
+            text={0, 2, *range(len(heads) - 3, len(heads))},
+            cut={len(heads) - 1},
             tips=[run.row for _, run in runs],
             caption="A row's tooltip is the name of its folder; click a command to see all of it.",
         )
@@ -204,8 +215,8 @@ def html_table(
     )
 
 
-def run_cells(row: Row, run: Run) -> list[str]:
-    """A run's line in the list of all runs."""
+def run_cells(row: Row, run: Run, scores: Sequence[str]) -> list[str]:
+    """A run's line in the list of all runs, with these of its scores."""
     result, place = run.result, measured(run, row)
 
     def number(value: Any, form: str) -> str:
@@ -218,8 +229,7 @@ def run_cells(row: Row, run: Run) -> list[str]:
         str(run.config.get("seed", "")),
         state,
         number(result.get("steps"), ""),
-        number(run.score(*place, "perplexity"), ".2f"),
-        number(run.score(*place, "bleu"), ".2f"),
+        *(number(run.score(*place, key), f".{digits_of([row.figure(key)])}f") for key in scores),
         number(result.get("flops"), ".2e"),
         number(result.get("training_seconds"), ".0f"),
         devices(run),

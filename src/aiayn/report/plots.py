@@ -8,8 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from aiayn.files import write_bytes
-from aiayn.report.rows import SETTINGS, Row, base_of, measured
-from aiayn.report.table import AS_IN_PAPER, has_paper, is_default_width, is_scaled, setting, shown_settings
+from aiayn.report.rows import SETTINGS, Row, base_of, measured, name_of
+from aiayn.report.table import (
+    AS_IN_PAPER,
+    has_paper,
+    is_default_width,
+    is_scaled,
+    objective_of,
+    setting,
+    shown_settings,
+)
 
 # Okabe and Ito 2008, which colour-blind readers can tell apart; then, for as many rows as Table 3 has, darker twins.
 COLORS = [
@@ -71,12 +79,12 @@ class Plot:
 
 def plots(rows: Sequence[Row]) -> list[Plot]:
     """The plots for which the rows have something to show."""
-    found = [marginals(rows), learning_curves(rows), bleu_over_flops(rows)]
+    found = [marginals(rows), learning_curves(rows), score_over_flops(rows)]
     return [plot for plot in found if plot.panels]
 
 
 def marginals(rows: Sequence[Row]) -> Plot:
-    """BLEU and perplexity over each setting, of the rows that differ from base in that setting alone."""
+    """The objective and perplexity over each setting, of the rows that differ from base in that setting alone."""
     base = base_of(rows)
     axes: dict[str, list[Row]] = {}
     names = {"steps": "training steps"} if (keys := shown_settings(rows)) == SETTINGS else {}
@@ -87,7 +95,8 @@ def marginals(rows: Sequence[Row]) -> Plot:
             axes[name] = sorted(along, key=lambda row: row.settings[keys[name]])
     relative = has_paper(rows) and is_scaled(rows)  # twins share no scale with the paper's rows
     panels = []
-    for key, score, label in (bleu_beside_paper(rows), ("perplexity", "perplexity", "perplexity")):
+    scores = dict.fromkeys([beside_paper(rows), ("perplexity", "perplexity", "perplexity")])
+    for key, score, label in scores:
         zero = base.figure(key)
         origins = {"ours": zero.mean if zero and relative else 0.0, "paper": (relative and base.paper(score)) or 0.0}
         for name, along in axes.items():
@@ -119,11 +128,12 @@ def marginals(rows: Sequence[Row]) -> Plot:
     return Plot("marginals", title, [panel for panel in panels if panel.lines], across=max(1, len(axes)))
 
 
-def bleu_beside_paper(rows: Sequence[Row]) -> tuple[str, str, str]:
-    """Keys of our BLEU and of the paper's, and a label: ours is counted as the paper's where all rows have that."""
+def beside_paper(rows: Sequence[Row]) -> tuple[str, str, str]:
+    """Keys of our objective and of the paper's, and a label: BLEU counted as the paper's where all rows have that."""
+    key = objective_of(rows)
     scored = [row for row in rows if row.figure("bleu")]
-    if not any(row.paper("bleu") for row in rows):
-        return "bleu", "bleu", "BLEU"
+    if key != "bleu" or not any(row.paper("bleu") for row in rows):
+        return key, key, "perplexity" if key == "perplexity" else name_of(rows, key)
     if all(row.bleu_as_in_paper for row in scored):
         return "bleu_paper", "bleu", AS_IN_PAPER
     return "bleu", "bleu", "BLEU (ours: sacreBLEU)"
@@ -139,36 +149,39 @@ def differ(row: Row, base: Row) -> set[str]:
 
 
 def learning_curves(rows: Sequence[Row]) -> Plot:
-    """Dev BLEU over optimizer steps, one line a run, one colour a row."""
-    lines = []
+    """The objective on dev over optimizer steps, one line a run, one colour a row."""
+    lines, key = [], objective_of(rows)
     for number, row in enumerate(rows):
         for run in row.runs:
-            steps, values = run.metrics.get("dev/bleu", ((), ()))
+            steps, values = run.metrics.get(f"dev/{key}", ((), ()))
             name = row.called(run)
             points = [
                 (float(x), float(y), name, None) for x, y in zip(steps, values, strict=True) if math.isfinite(float(y))
             ]
             if points:
                 lines.append(Line(row.name, points, COLORS[number % len(COLORS)], marked=len(points) == 1))
-    panels = [Panel("optimizer steps", "dev BLEU", lines)] if lines else []
-    return Plot("learning_curves", "Dev BLEU in training", panels)
+    name = name_of(rows, key)
+    panels = [Panel("optimizer steps", f"dev {name}", lines)] if lines else []
+    return Plot("learning_curves", f"Dev {name} in training", panels)
 
 
-def bleu_over_flops(rows: Sequence[Row]) -> Plot:
-    """BLEU over the floating-point operations of training, of matrix products; the paper's where it has both (Table 2).
+def score_over_flops(rows: Sequence[Row]) -> Plot:
+    """The objective over the FLOPs of training, of matrix products; the paper's where it has both (Table 2).
 
     Smaller twins cost and score something else, so the paper's points are not beside theirs.
     """
     lines = []
-    key, _, label = ("bleu", "bleu", "BLEU") if is_scaled(rows) else bleu_beside_paper(rows)
+    key, reported, label = beside_paper(rows)
+    if is_scaled(rows):
+        key, label = reported, name_of(rows, reported)
     for number, row in enumerate(rows):
-        flops, bleu = row.figure("flops"), row.figure(key)
-        if flops and bleu and flops.mean > 0:
-            point = (flops.mean, bleu.mean, row.name, bleu.deviation)
+        flops, ours = row.figure("flops"), row.figure(key)
+        if flops and ours and flops.mean > 0:
+            point = (flops.mean, ours.mean, row.name, ours.deviation)
             lines.append(Line(row.name, [point], COLORS[number % len(COLORS)], connected=False))
     papers: list[Point] = []
     for row in rows:
-        theirs, score = row.paper("counted_flops"), row.paper("bleu")
+        theirs, score = row.paper("counted_flops"), row.paper(reported)
         if theirs and score:
             papers.append((theirs, score, row.name, None))
     if papers and lines and not is_scaled(rows):
@@ -176,7 +189,7 @@ def bleu_over_flops(rows: Sequence[Row]) -> Plot:
     splits = {measured(run, row)[1] for row in rows for run in row.done}
     label += f", {splits.pop()}" if len(splits) == 1 else ""
     panels = [Panel("training FLOPs of the matrix products", label, lines, logarithmic=True)] if lines else []
-    return Plot("bleu_over_flops", "What a row's training costs, and what it scores", panels)
+    return Plot("score_over_flops", "What a row's training costs, and what it scores", panels)
 
 
 def draw(plot: Plot, path: Path) -> None:

@@ -1,29 +1,25 @@
 """Runs to rows: seeds together, in the paper's order, with figures, their spread, and their distance from base."""
 
+import json
 import logging
 import re
-import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
 from aiayn.evaluation import significance
 from aiayn.evaluation.metric import Metric
-from aiayn.evaluation.metrics.bleu import Bleu
-from aiayn.evaluation.metrics.perplexity import Perplexity
 from aiayn.identity import identity, leaves, settings
 from aiayn.naming import names
+from aiayn.report.statistics import fitting, metric_of, read_statistics, same_sentences
 from aiayn.runs.run import Run
 
 log = logging.getLogger(__name__)
 
-METRICS: dict[str, Metric] = {"bleu": Bleu(), "perplexity": Perplexity()}
 # The columns of Table 3, and where a config has them.
 SETTINGS = {
     "N": "model.layers",
@@ -59,6 +55,8 @@ class Row:
         runs: One for each seed, at least one.
         checkpoint: Whose figures count: `last`, `best` or `averaged`.
         split: Which figures count: `dev` or `test`.
+        trust: Packages whose metrics a run that was found on disk may name.
+        objective: The key of the score that decides.
         samples: Of every done run, each metric on every resample of the sentences, `(runs, resamples)`.
         apart: The distance from base, for each metric; none where the two cannot be compared.
         p_values: Of that distance, where it is one of two single runs.
@@ -68,6 +66,8 @@ class Row:
     runs: list[Run]
     checkpoint: str
     split: str
+    trust: tuple[str, ...] = ()
+    objective: str = "bleu"
     samples: dict[str, np.ndarray] = field(default_factory=dict)
     apart: dict[str, significance.Interval] = field(default_factory=dict)
     p_values: dict[str, float] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class Row:
     @property
     def state(self) -> str:
         """Of all its runs, in words."""
-        scored = figure.runs if self.done and (figure := self.figure("bleu")) else 0
+        scored = figure.runs if self.done and (figure := self.figure(self.objective)) else 0
         if self.done and not scored:
             return f"done, without scores of {self.checkpoint}, {self.split}"
         if scored < len(self.done):
@@ -148,37 +148,66 @@ class Row:
             return float(value)
         return run.score(*measured(run, self), name)
 
+    @cached_property
+    def metrics(self) -> dict[str, Metric]:
+        """By key, those of its config that may be built: what one's own command line names, else ours and trusted."""
+        own, entries = self.runs[0].planned, self.config.get("metrics") or {}
+        found = {key: metric_of(key, json.dumps(entry), None if own else self.trust) for key, entry in entries.items()}
+        return {key: metric for key, metric in found.items() if metric}
+
+    @cached_property
+    def scored(self) -> list[str]:
+        """Keys of the scores that its done runs have."""
+        found: dict[str, None] = {}
+        for run in self.done:
+            value: Any = run.result.get("scores")
+            for key in measured(run, self):
+                value = value.get(key) if isinstance(value, dict) else None
+            found |= {key: None for key in value or () if run.score(*measured(run, self), key) is not None}
+        return [key for key in found if key != "sentences"]
+
+    def score_name(self, key: str) -> str:
+        """What people call a score."""
+        if key in self.metrics:
+            return self.metrics[key].name
+        return next((name for run in self.done if (name := run.said(*measured(run, self), key, "name"))), key)
+
     @property
     def bleu_as_in_paper(self) -> Figure | None:
         """BLEU counted as the paper's, which splits compounds; None unless all runs that have a BLEU have this one."""
         counted, plain = self.figure("bleu_paper"), self.figure("bleu")
         return counted if counted and plain and counted.runs == plain.runs else None
 
-    def paper(self, name: str) -> float | None:
-        """The paper's own figure."""
-        value = (self.config.get("paper") or {}).get(name)
-        return None if value is None else float(value)
+    def paper(self, name: str, source: str = "paper") -> float | None:
+        """The paper's own figure; of the `source` published, one that others report."""
+        value = (self.config.get(source) or {}).get(name)
+        return float(value) if isinstance(value, int | float) else None
 
     @cached_property
     def statistics(self) -> list[dict[str, np.ndarray]] | None:
-        """Of every done run, as `read_statistics` has them; None unless all have them, of the same sentences."""
+        """Of every done run, as `read_statistics` has them; None unless all have them, of the same sentences.
+
+        Of the metrics there are those that all runs have, and that can be built.
+        """
         found = []
         for run in self.done:
             checkpoint, split = measured(run, self)
             file = run.folder / "translations" / f"{checkpoint}.{split}.statistics.npz"
             try:
-                found.append(read_statistics(file))
+                found.append(fitting(read_statistics(file), self.metrics, file))
             except FileNotFoundError:
                 return None
             except (OSError, ValueError) as error:
                 log.warning("%s is damaged, so there are no intervals: %s", file, error)
                 return None
-        return found if found and all(same_sentences(found[0], one) for one in found) else None
+        if not found or not all(same_sentences(found[0], one) for one in found):
+            return None
+        return [{key: one[key] for key in one if all(key in other for other in found)} for one in found]
 
     def observed(self, metric: str) -> np.ndarray:
         """A metric on all sentences, from the statistics, `(runs,)`."""
         assert self.statistics
-        return np.array([METRICS[metric].value(counts[metric].sum(0)) for counts in self.statistics])
+        return np.array([self.metrics[metric].value(counts[metric].sum(0)) for counts in self.statistics])
 
     def minus(self, other: "Row", metric: str) -> significance.Interval:
         """How far the two are apart; they must be comparable, and their `samples` filled."""
@@ -186,35 +215,16 @@ class Row:
         return significance.difference([row.observed(metric) for row in both], [row.samples[metric] for row in both])
 
 
-def read_statistics(file: Path) -> dict[str, np.ndarray]:
-    """What an evaluation kept for each sentence: each metric's counts by its key, and `references`, their checksums.
+def name_of(rows: Sequence[Row], key: str) -> str:
+    """What a score is called, in a column's head for one."""
+    found = (name for row in rows if (name := row.score_name(key)) != key)
+    return "PPL" if key == "perplexity" else next(found, "BLEU" if key == "bleu" else key)
 
-    Raises:
-        OSError: if it cannot be read.
-        ValueError: if it is anything else, or less than its headers say.
-    """
-    try:
-        with np.load(file, allow_pickle=False) as arrays:
-            found = {key: arrays[key] for key in arrays.files}
-    except (
-        EOFError,
-        OverflowError,
-        TypeError,
-        AttributeError,
-        MemoryError,
-        RecursionError,
-        BadZipFile,
-        zlib.error,
-    ) as error:
-        raise ValueError(f"it is no file of arrays ({error})") from error
-    if len({len(array) for array in found.values() if array.ndim}) != 1 or "references" not in found:
-        raise ValueError("it must hold the references' checksums, and as many rows of each metric")
-    for key, array in found.items():
-        if array.dtype.kind not in "fiu" or array.ndim != (1 if key == "references" else 2):
-            raise ValueError(f"{key} must be numbers for each sentence, not {array.shape} of {array.dtype}")
-        if not np.isfinite(array).all():
-            raise ValueError(f"{key} has NaN or infinite numbers")
-    return found
+
+def digits_of(figures: Iterable[Figure | None]) -> int:
+    """Decimals of a score: two; four of one that is a share and no percentage."""
+    means = [abs(figure.mean) for figure in figures if figure]
+    return 4 if means and 0 < max(means) <= 1 else 2
 
 
 def devices(run: Run) -> str:
@@ -231,11 +241,6 @@ def measured(run: Run, row: Row) -> tuple[str, str]:
     return run.measured(row.checkpoint, row.split)
 
 
-def same_sentences(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:
-    """Whether two statistics have the same references, as far as their checksums tell."""
-    return len(one["references"]) > 0 and np.array_equal(one["references"], other["references"])
-
-
 def differences(run: Run) -> list[str]:
     """Where a finished run's own settings are not those that are planned for its folder: `training.max_steps=10`.
 
@@ -250,13 +255,22 @@ def differences(run: Run) -> list[str]:
     return [f"{key}={known[key]}" for key in keys if mine.get(key) != theirs.get(key)]
 
 
-def rows_of(runs: Sequence[Run], *, checkpoint: str | None = None, split: str | None = None) -> list[Row]:
+def rows_of(
+    runs: Sequence[Run],
+    *,
+    checkpoint: str | None = None,
+    split: str | None = None,
+    objective: str | None = None,
+    trust: Sequence[str] = (),
+) -> list[Row]:
     """The rows of a table, base first and as in Table 3 where they are of it, else in the order of the runs.
 
     Args:
         runs: At least one.
         checkpoint: Whose figures count; None: what `report.checkpoint` of each run's config says, or the last.
         split: Likewise; None: `report.split`, or dev.
+        objective: The score that decides; None: as the runs say.
+        trust: Packages whose metrics the configs of folders may name.
     """
     found: list[Row] = []
     for run in runs:
@@ -265,7 +279,7 @@ def rows_of(runs: Sequence[Run], *, checkpoint: str | None = None, split: str | 
         if row is None:
             report = run.config.get("report") or {}
             place = checkpoint or report.get("checkpoint") or "last", split or report.get("split") or "dev"
-            found.append(row := Row("", [], *place))
+            found.append(row := Row("", [], *place, tuple(trust), objective or run.objective))
         row.runs.append(run)
     configs = [{**row.config, "seed": None} if row.config else {} for row in found]
     for row, name in zip(found, names(configs, [row.runs[0].row for row in found]), strict=True):
@@ -296,18 +310,19 @@ def bootstrap(rows: Sequence[Row]) -> None:
 
     All see the same resamples.
     """
-    for name, metric in METRICS.items():
+    every = dict.fromkeys(name for row in rows for name in row.metrics)
+    for name in every:
         by_shape: dict[tuple[int, ...], list[Row]] = {}
         for row in rows:
-            if row.statistics and all(name in counts for counts in row.statistics):
+            if row.statistics and name in row.statistics[0]:
                 by_shape.setdefault(row.statistics[0][name].shape, []).append(row)
         for together in by_shape.values():
             sums = iter(significance.resampled_sums([of[name] for row in together for of in row.statistics or []]))
             for row in together:
-                row.samples[name] = metric.value(np.stack([next(sums) for _ in row.done]))
+                row.samples[name] = row.metrics[name].value(np.stack([next(sums) for _ in row.done]))
     base = base_of(rows)
     for row in rows:
-        for name in METRICS if row is not base else ():
+        for name in every if row is not base else ():
             if comparable(row, base, name):
                 row.apart[name] = row.minus(base, name)
                 if len(row.done) == len(base.done) == 1:
@@ -316,10 +331,11 @@ def bootstrap(rows: Sequence[Row]) -> None:
 
 
 def comparable(row: Row, other: Row, metric: str) -> bool:
-    """Whether both have counts of the same sentences; for perplexities, cut into as many pieces."""
+    """Whether both have counts of the same sentences by the same metric; for perplexities, of as many pieces."""
     if not row.statistics or not other.statistics or not same_sentences(row.statistics[0], other.statistics[0]):
         return False
-    if metric not in row.samples or metric not in other.samples:
+    entries = [one.config["metrics"][metric] for one in (row, other) if metric in one.samples]
+    if len(entries) < 2 or entries[0] != entries[1]:
         return False
     one, two = row.statistics[0][metric], other.statistics[0][metric]
     return metric != "perplexity" or np.array_equal(one[:, 1], two[:, 1])

@@ -8,15 +8,26 @@ from typing import Any
 from aiayn.evaluation.significance import Interval
 from aiayn.naming import label
 from aiayn.report.claims import LEVEL, SENTENCES, Verdict
-from aiayn.report.rows import ONE_SEED, SETTINGS, Figure, Row, base_of, devices, differences, measured
+from aiayn.report.rows import (
+    ONE_SEED,
+    SETTINGS,
+    Figure,
+    Row,
+    base_of,
+    devices,
+    differences,
+    digits_of,
+    measured,
+    name_of,
+)
 from aiayn.runs.run import Run
 
 PLUS_MINUS, MINUS = "\u00b1", "\u2212"
 VERDICT_HEADS = ["claim", "effect, 95 % interval", "p", "paper", "verdict"]
 APART = "with 95 % interval, over sentences (bootstrap, 1000 resamples) and, where there are several, seeds (Welch's t)"
 P_VALUES = (
-    "paired bootstrap of BLEU against base, of single runs: two-sided, over sentences and not over seeds, not "
-    "corrected for the number of rows"
+    "paired bootstrap of {} against base, of single runs: two-sided, over sentences and not over seeds, not corrected "
+    "for the number of rows"
 )
 AS_IN_PAPER = "BLEU as in paper"
 PAPER_BLEU = "counted by tensor2tensor's script (tokenised, compounds split)"
@@ -26,6 +37,7 @@ SCALED = (
     "smaller twins of the paper's rows, on other data: compare the order of rows, not the figures themselves; "
     "the plots show distances from base"
 )
+SOURCES = ("paper", "published")  # of figures that a config puts beside ours, by the keys of scores
 Notes = list[tuple[str, str]]  # labels and texts
 
 
@@ -61,12 +73,15 @@ def columns(rows: Sequence[Row]) -> list[Column]:
         values = [row.settings.get(key) for row in rows]
         detail = not all(isinstance(value, str) for value in values)
         found.append(Column(name, [setting(value) for value in values], of_text=not detail, detail=detail))
-    found += compared("PPL", rows, "perplexity", digits=2)
-    found += compared_bleu(rows)
-    if any(row.apart for row in rows):
-        found.append(Column("BLEU - base", [with_interval(row.apart.get("bleu")) for row in rows]))
-    if any(row.p_values for row in rows):
-        p_values = [row.p_values.get("bleu") for row in rows]
+    for key in shown_scores(rows):
+        found += compared_bleu(rows) if key == "bleu" else compared(rows, key)
+    objective = objective_of(rows)
+    if any(objective in row.apart for row in rows):
+        digits = digits_of([row.figure(objective) for row in rows])
+        apart = [with_interval(row.apart.get(objective), digits) for row in rows]
+        found.append(Column(f"{name_of(rows, objective)} - base", apart))
+    if any(objective in row.p_values for row in rows):
+        p_values = [row.p_values.get(objective) for row in rows]
         found.append(
             Column("p, sentences", ["" if value is None else f"{value:.3f}" for value in p_values], detail=True)
         )
@@ -80,50 +95,79 @@ def columns(rows: Sequence[Row]) -> list[Column]:
     return found
 
 
-def compared(name: str, rows: Sequence[Row], key: str, *, digits: int) -> list[Column]:
-    """A figure with its spread; and, where rows have it, the paper's to so many digits, and ours minus that."""
-    figures, papers = [row.figure(key) for row in rows], [row.paper(key) for row in rows]
-    found = [Column(name, [with_spread(figure) for figure in figures])]
-    if any(paper is not None for paper in papers):
-        found.append(Column(f"{name} paper", ["" if paper is None else f"{paper:.{digits}f}" for paper in papers]))
-        if any(figures) and not is_scaled(rows):
-            found.append(apart(f"{name} - paper", figures, papers))
+def objective_of(rows: Sequence[Row]) -> str:
+    """The key of the score that the table goes by: the objective of the first row."""
+    return rows[0].objective
+
+
+def shown_scores(rows: Sequence[Row]) -> list[str]:
+    """Keys of the scores that have columns: perplexity, what is reported elsewhere and measured here, the objective."""
+    reported = [
+        key
+        for row in rows
+        for source in SOURCES
+        for key, value in (row.config.get(source) or {}).items()
+        if value is not None
+    ]
+    scores = [key for key in reported if any(key in row.metrics or key in row.scored for row in rows)]
+    return list(dict.fromkeys(["perplexity", *scores, objective_of(rows)]))
+
+
+def compared(rows: Sequence[Row], key: str) -> list[Column]:
+    """A score with its spread; and, where rows have it, the paper's or a published one, and ours minus that."""
+    name, figures = name_of(rows, key), [row.figure(key) for row in rows]
+    digits = digits_of(figures)
+    found = [Column(name, [with_spread(figure, digits) for figure in figures])]
+    for source in SOURCES:
+        theirs = [row.paper(key, source) for row in rows]
+        if any(value is not None for value in theirs):
+            decimals = max(len(str(value).partition(".")[2]) for value in theirs if value is not None)
+            cells = ["" if value is None else f"{value:.{decimals}f}" for value in theirs]
+            found.append(Column(f"{name} {source}", cells))
+            if any(figures) and not is_scaled(rows):
+                found.append(apart(f"{name} - {source}", figures, theirs, digits))
     return found
 
 
 def compared_bleu(rows: Sequence[Row]) -> list[Column]:
     """As `compared`, but what the paper's BLEU is taken from is counted as the paper's, where a row has that."""
-    columns = compared("BLEU", rows, "bleu", digits=1)
+    columns = compared(rows, "bleu")
     like = [row.bleu_as_in_paper for row in rows]
-    if len(columns) < 3:
+    place = next((number for number, column in enumerate(columns) if column.name == "BLEU - paper"), None)
+    if place is None:
         return columns
     if not any(like):
-        return [*columns[:2], replace(columns[2], name="sacreBLEU - paper")]
-    counted = Column(AS_IN_PAPER, [with_spread(figure) for figure in like], detail=True)
-    return [columns[0], counted, columns[1], apart("BLEU - paper", like, [row.paper("bleu") for row in rows])]
+        columns[place] = replace(columns[place], name="sacreBLEU - paper")
+        return columns
+    columns[place] = apart("BLEU - paper", like, [row.paper("bleu") for row in rows])
+    columns.insert(1, Column(AS_IN_PAPER, [with_spread(figure) for figure in like], detail=True))
+    return columns
 
 
-def apart(name: str, figures: Sequence[Figure | None], papers: Sequence[float | None]) -> Column:
+def apart(name: str, figures: Sequence[Figure | None], papers: Sequence[float | None], digits: int = 2) -> Column:
     """Our figures minus the paper's."""
-    return Column(name, [difference(*pair) for pair in zip(figures, papers, strict=True)], detail=True)
+    return Column(name, [difference(*pair, digits) for pair in zip(figures, papers, strict=True)], detail=True)
 
 
-def with_spread(figure: Figure | None) -> str:
+def with_spread(figure: Figure | None, digits: int = 2) -> str:
     """A mean, and its standard deviation where there are several runs."""
     if figure is None:
         return ""
-    spread = "" if figure.deviation is None else f" {PLUS_MINUS} {figure.deviation:.2f}"
-    return f"{figure.mean:.2f}{spread}"
+    spread = "" if figure.deviation is None else f" {PLUS_MINUS} {figure.deviation:.{digits}f}"
+    return f"{figure.mean:.{digits}f}{spread}"
 
 
-def difference(ours: Figure | None, paper: float | None) -> str:
+def difference(ours: Figure | None, paper: float | None, digits: int = 2) -> str:
     """How far a figure is from the paper's, with its sign; empty when one is not there."""
-    return "" if ours is None or paper is None else f"{ours.mean - paper:+.2f}".replace("-", MINUS)
+    return "" if ours is None or paper is None else f"{ours.mean - paper:+.{digits}f}".replace("-", MINUS)
 
 
-def with_interval(found: Interval | None) -> str:
+def with_interval(found: Interval | None, digits: int = 2) -> str:
     """A difference, and its interval in brackets."""
-    return "" if found is None else f"{found.value:+.2f} [{found.low:+.2f}, {found.high:+.2f}]".replace("-", MINUS)
+    if found is None:
+        return ""
+    value, low, high = (f"{number:+.{digits}f}".replace("-", MINUS) for number in (found.value, found.low, found.high))
+    return f"{value} [{low}, {high}]"
 
 
 def shown_settings(rows: Sequence[Row]) -> dict[str, str]:
@@ -175,23 +219,25 @@ def notes(rows: Sequence[Row], command: str) -> Notes:
     runs = [(row, run) for row in rows for run in row.runs]
 
     base = base_of(rows)
-    apart = f"from {base.name}, {APART}" if any(row.apart for row in rows) else ""
-    if any(row.apart and min(len(row.done), len(base.done)) == 1 for row in rows):
+    objective = objective_of(rows)
+    name, less = name_of(rows, objective), "; less is better" * is_less_better(rows, objective)
+    apart = f"from {base.name}, {APART}{less}" if any(objective in row.apart for row in rows) else ""
+    if any(objective in row.apart and min(len(row.done), len(base.done)) == 1 for row in rows):
         apart += f"; {ONE_SEED}"
-    signatures = [run.signature(*measured(run, row), "bleu") for row, run in runs]
     beside_paper = any(row.paper("bleu") is not None for row in rows)
+    scores = [key for key in shown_scores(rows) if key != "perplexity"]
     has_french = any((row.config.get("data") or {}).get("target_language") == "fr" for row in rows)
     is_like = beside_paper and not is_scaled(rows) and any(row.bleu_as_in_paper for row in rows)
     found = [
         ("command", command),
         ("measured on", measured_on(rows)),
-        ("BLEU", each(signatures)),
+        *((name_of(rows, key), signatures(rows, key)) for key in scores),
         ("PPL", "of the references, per target piece with EOS, without label smoothing"),
         ("\u00b1", "standard deviation over seeds" if any(len(row.done) > 1 for row in rows) else ""),
-        (AS_IN_PAPER, each(run.signature(*measured(run, row), "bleu_paper") for row, run in runs) if is_like else ""),
+        (AS_IN_PAPER, signatures(rows, "bleu_paper") if is_like else ""),
         ("BLEU paper", PAPER_BLEU + UNLIKE * (not is_like) + FRENCH * has_french if beside_paper else ""),
-        ("BLEU - base", apart),
-        ("p, sentences", P_VALUES if any(row.p_values for row in rows) else ""),
+        (f"{name} - base", apart),
+        ("p, sentences", P_VALUES.format(name) if any(objective in row.p_values for row in rows) else ""),
         ("scale", SCALED if is_scaled(rows) and has_paper(rows) else ""),
         ("commit", each(str(run.result.get("git_commit") or "") for _, run in runs)),
         ("devices", each(devices(run) for row in rows for run in row.done)),
@@ -205,6 +251,17 @@ def notes(rows: Sequence[Row], command: str) -> Notes:
     stale = [(row.called(run), ", ".join(run.changed)) for row, run in runs if run.stale]
     found += [("stale", f"{name}: {changed} changed since") for name, changed in stale]
     return [(label, text) for label, text in found if text]
+
+
+def signatures(rows: Sequence[Row], key: str) -> str:
+    """How a score was counted, and whether less of it is better."""
+    counted = each(run.said(*measured(run, row), key, "signature") for row in rows for run in row.runs)
+    return counted + "; less is better" * bool(counted and is_less_better(rows, key))
+
+
+def is_less_better(rows: Sequence[Row], key: str) -> bool:
+    """Whether the lower of two scores is the better one."""
+    return any(key in row.metrics and not row.metrics[key].higher_is_better for row in rows)
 
 
 def each(values: Iterable[str]) -> str:
@@ -255,8 +312,7 @@ def cells(shown: Sequence[Column]) -> list[list[str]]:
 def verdict_cells(verdict: Verdict) -> list[str]:
     """A claim in words, what was found, its p-value, what the paper has, and the verdict."""
     claim, effect = verdict.claim, verdict.effect
-    unit = {"bleu": "BLEU", "perplexity": "PPL"}[claim.metric]
-    found = f"{with_interval(effect)} {unit}" if effect else ""
+    found = f"{with_interval(effect, verdict.digits)} {verdict.unit}" if effect else ""
     paper = "" if verdict.paper is None else f"{verdict.paper:+.2f}"
     reason = f" ({verdict.reason})" if verdict.reason else ""
     p = "" if verdict.p is None else f"{verdict.p:.3f}" if verdict.p >= 0.001 else "< 0.001"

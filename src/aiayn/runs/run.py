@@ -136,10 +136,15 @@ class Run:
         steps = self.result.get("averaged_steps")
         return steps if isinstance(steps, list) and all(isinstance(step, int) for step in steps) else []
 
-    def signature(self, checkpoint: str, split: str, name: str) -> str:
-        """How a figure was counted; empty when the run does not say."""
+    @property
+    def objective(self) -> str:
+        """The key of the score that decides what is best; that of translation where an older config names none."""
+        return str(self.config.get("objective") or "bleu")
+
+    def said(self, checkpoint: str, split: str, name: str, about: str) -> str:
+        """What a run says about a figure: its `name` as people write it, or its `signature`; empty when it does not."""
         value: Any = self.result.get("scores")
-        for key in (checkpoint, split, name, "signature"):
+        for key in (checkpoint, split, name, about):
             value = value.get(key) if isinstance(value, dict) else None
         return str(value or "")
 

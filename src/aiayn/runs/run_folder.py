@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from aiayn.files import remove_leftovers, write_text
-from aiayn.identity import ENDS, changed, differing, identity, made_of
+from aiayn.identity import ENDS, UNSAID, changed, differing, identity, made_of
 from aiayn.schema import PROJECT
 
 PACKAGES = ("torch", "lightning", "hydra-core", "sentencepiece", "sacrebleu")
@@ -71,8 +71,9 @@ class RunFolder:
         if precision in ("auto", self.result.get("precision", theirs.get("trainer.precision"))):
             but.add("trainer.precision")
         if keys := differing(self.config, config, but=but):
+            before, now = (made.get(keys[0], UNSAID.get(keys[0])) for made in (theirs, mine))
             raise ValueError(
-                f"run_dir={self.path} holds a run with {keys[0]}={theirs.get(keys[0])}, not {mine.get(keys[0])}"
+                f"run_dir={self.path} holds a run with {keys[0]}={before}, not {now}"
                 f"{f' ({len(keys) - 1} more keys differ)' if len(keys) > 1 else ''}; "
                 f"choose another run_dir, or repeat the run's own settings."
             )
@@ -192,8 +193,8 @@ class RunFolder:
         Args:
             config: The checkpoint's.
             step: Optimizer steps behind it.
-            topology: `world_size` and `accumulation` now, since the position in an epoch is counted in micro-batches;
-                and the `precision` that is used.
+            topology: `world_size` and `accumulation` now, since they decide what dropout is drawn; and the
+                `precision` that is used.
         """
         self._check_identity(config)
         if step > self.config["training"]["max_steps"]:

@@ -75,18 +75,18 @@ class Progress:
             self.refresh()
 
     def cells(self) -> tuple[str, ...]:
-        """Its line of the table: state, steps, dev BLEU, time left, time taken."""
+        """Its line of the table: state, steps, the objective on dev, time left, time taken."""
         run, done = self.run, self.run.result.get("status") == "done"
         step = run.result.get("steps") if done else last_step(run)
         of = run.config.get("training", {}).get("max_steps")
-        bleu = run.score("averaged", "dev", "bleu")
-        if not done and "dev/bleu" in run.metrics:
-            bleu = run.metrics["dev/bleu"][1][-1]
+        score = run.score("averaged", "dev", run.objective)
+        if not done and f"dev/{run.objective}" in run.metrics:
+            score = run.metrics[f"dev/{run.objective}"][1][-1]
         left = seconds_left(run) if self.state == "running" else None
         return (
             self.state,
             "" if step is None else f"{step:,}" if of is None else f"{step:,} / {of:,}",
-            "" if bleu is None else f"{bleu:.2f}",
+            "" if score is None else f"{score:.2f}",
             duration(left),
             duration(self.seconds),
         )
@@ -144,7 +144,7 @@ def first_step(file: Path) -> int:
 
 def table(rows: Sequence[Progress], *, most: int | None = None) -> Table:
     """The rows, or the `most` of them around the first that runs where there are more."""
-    shown = grid("row", "left", "time", caption=counts(rows))
+    shown = grid(rows, "row", "left", "time")
     first = next((number for number, row in enumerate(rows) if row.state == "running"), 0)
     first = max(0, min(first - 1, len(rows) - most)) if most else 0
     for row in rows[first:][:most]:
@@ -153,22 +153,25 @@ def table(rows: Sequence[Progress], *, most: int | None = None) -> Table:
     return shown
 
 
-def grid(first: str, *last: str, caption: str) -> Table:
-    """A table without rows yet, which fits 80 columns: a name, how it stands, and columns of figures."""
-    shown = Table(show_edge=False, pad_edge=False, caption=caption)
+def grid(rows: Sequence[Progress], first: str, *last: str) -> Table:
+    """A table without its lines yet, which fits 80 columns: a name, how it stands, and columns of figures."""
+    shown = Table(show_edge=False, pad_edge=False, caption=counts(rows))
     shown.add_column(first, overflow="fold")
     shown.add_column("state")
-    for name in ("step", "dev\nBLEU", *last):
+    objectives = {row.run.objective for row in rows}
+    said = (row.run.said("averaged", "dev", row.run.objective, "name") for row in rows)
+    score = next(filter(None, said), *objectives) if len(objectives) == 1 else "score"
+    for name in ("step", f"dev {score}".replace(" ", "\n"), *last):
         shown.add_column(name, justify="right", no_wrap=True)
     return shown
 
 
 def listing(rows: Sequence[Progress], *, most: int | None = None) -> Table:
     """Runs of any kind, a line each, or the `most` that changed last; the newest at the end, above the prompt."""
-    shown = grid("run", "when", caption=counts(rows))
+    shown = grid(rows, "run", "when")
     for row in sorted(rows, key=lambda row: changed(row.run))[-(most or len(rows)) :]:
-        state, step, bleu, *_ = row.cells()
-        shown.add_row(Text(row.name), Text(state, style=STYLES.get(state.split()[0], "")), step, bleu, row.when())
+        state, step, score, *_ = row.cells()
+        shown.add_row(Text(row.name), Text(state, style=STYLES.get(state.split()[0], "")), step, score, row.when())
     return shown
 
 

@@ -1,8 +1,8 @@
 """The LightningModule: wires a model to its loss, optimizer and schedule (section 5), which conf/training chooses.
 
 The loss of an optimizer step is the sum over its target tokens divided by their number, over all devices and
-micro-batches. Every micro-batch carries that number (`Batch.step_tokens`), so no communication is needed and the
-topology does not change the experiment.
+micro-batches. Every step carries that number (`Step.tokens`), so no communication is needed and the topology does not
+change the experiment. What Lightning calls a batch is such a step.
 """
 
 import math
@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from aiayn.data.batching import Batch
+from aiayn.data.batching import Batch, Step
+from aiayn.data.replica import ALONE, Replica
 from aiayn.model.model import Model
 
 
@@ -39,12 +40,18 @@ class Loss(Protocol):
         ...
 
 
-def losses(model: Model, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """Teacher-forced loss and negative log-likelihood of a batch, as `Loss` has them; the model's auxiliary losses."""
+def losses(model: Model, batch: Batch, loss: Loss) -> dict[str, Tensor]:
+    """Teacher-forced losses of a batch, summed over its target tokens.
+
+    Returns:
+        The model's auxiliary losses, by name; `nll`, the negative log-likelihood in nats; and `loss`, what training
+        minimises, differentiable: that of `loss` and the auxiliary ones.
+    """
     features, auxiliary = model(batch)  # (pairs, target, d_model)
     labels = batch.target[:, 1:].flatten()[batch.positions]  # (tokens,)
     real = features.flatten(0, 1)[batch.positions]  # (tokens, d_model)
-    return *loss(real, model.output_weight, labels), auxiliary
+    value, nll = loss(real, model.output_weight, labels)
+    return {**auxiliary, "nll": nll, "loss": sum(auxiliary.values(), value)}
 
 
 class TranslationModule(LightningModule):
@@ -58,6 +65,7 @@ class TranslationModule(LightningModule):
         log_steps: Optimizer steps between two lines of the log.
         seed: Of the dropout masks.
         contents: What every checkpoint holds besides (`checkpoint.contents`).
+        replica: Whose share of the batches this is.
     """
 
     def __init__(
@@ -70,6 +78,7 @@ class TranslationModule(LightningModule):
         log_steps: int,
         seed: int,
         contents: dict[str, Any],
+        replica: Replica = ALONE,
     ) -> None:
         super().__init__()
         self.model: Any = model
@@ -77,28 +86,44 @@ class TranslationModule(LightningModule):
         self.log_steps = log_steps
         self.seed = seed
         self.contents = contents
+        self.replica = replica
         self.rate = 0.0  # the learning rate of the last step
-        self.sums = torch.zeros(2)  # loss and nll of this rank since the last line of the log
-        self.tokens = 0  # real target tokens of all ranks since then
-        self.dev_sums = torch.zeros(2)  # nll and tokens of this rank
+        self.names: list[str] = []  # of the losses
+        self.sums = torch.zeros(())  # this replica's losses since the last line of the log, (losses,)
+        self.tokens = 0  # real target tokens of all replicas since then
+        self.dev_sums = torch.zeros(2)  # nll and tokens of this replica
 
-    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        # Dropout's randomness is a function of the position in the run, so that a resumed run repeats it on any rank.
-        micro_batch = batch_idx % self.trainer.accumulate_grad_batches
-        if micro_batch == 0:
-            # Here and not when the line is written: a checkpoint that lies between holds the sums in any case.
-            if self.global_step % self.log_steps == 0:
-                self.sums, self.tokens = torch.zeros_like(self.sums), 0
-            self.tokens += batch.step_tokens
-        entropy = [self.seed, self.global_step, micro_batch, self.global_rank]
-        torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> np.uint64(1)))
+    def on_train_batch_start(self, batch: Step, batch_idx: int) -> None:
+        # Here and not when the line is written: a checkpoint that lies between holds the sums in any case.
+        if self.global_step % self.log_steps == 0:
+            self.sums, self.tokens = torch.zeros(()), 0
+        self.tokens += batch.tokens
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        loss, nll, auxiliary = losses(self.model, batch, self.loss)
-        loss = sum(auxiliary.values(), loss)
-        self.sums = self.sums.to(loss.device) + torch.stack([loss.detach(), nll])
-        parts = self.trainer.world_size * self.trainer.accumulate_grad_batches  # what Lightning divides by
-        return loss * (parts / batch.step_tokens)
+    def training_step(self, step: Step) -> dict[str, Tensor]:
+        """Leave the gradients of all micro-batches but the last one, whose loss Lightning takes.
+
+        Returns:
+            `loss`, that of the last micro-batch, and `mean`, that of all: this replica's part of the step's mean over
+            tokens, times the number of replicas, whose gradients are averaged.
+        """
+        self.trainer.optimizers[0].zero_grad()
+        mean = torch.zeros(())
+        for number, batch in enumerate(step.batches):
+            # Dropout's randomness is a function of the position in the run, so that a resumed run repeats it.
+            entropy = [self.seed, self.global_step, number, self.replica.index]
+            torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> np.uint64(1)))
+            found = losses(self.model, batch, self.loss)
+            loss = found["loss"] * (self.replica.count / step.tokens)
+            self.names = list(found)
+            self.sums = self.sums.to(loss.device) + torch.stack([value.detach() for value in found.values()])
+            mean = mean + loss.detach()
+            if number + 1 < len(step.batches):
+                with torch.autocast(loss.device.type, enabled=False):
+                    self.trainer.strategy.backward(loss, None)
+        return {"loss": loss, "mean": mean}
+
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
+        pass  # Lightning would do it between a step's last forward and backward pass; `training_step` has done it
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         self.rate = optimizer.param_groups[0]["lr"]  # behind the step it is the next one's
@@ -114,20 +139,20 @@ class TranslationModule(LightningModule):
             torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
-        if (batch_idx + 1) % self.trainer.accumulate_grad_batches:
-            return
         if self.global_step % self.log_steps == 0 or self.global_step == self.trainer.max_steps:
-            loss, nll = (self.trainer.strategy.reduce(self.sums, reduce_op="sum") / self.tokens).tolist()
-            perplexity = math.exp(min(nll, 50))
-            metrics = {"train/loss": loss, "train/perplexity": perplexity, "train/learning_rate": self.rate}
-            self.log_dict(metrics, batch_size=1)
+            means = (self.replica.sum(self.sums) / self.tokens).tolist()
+            found = dict(zip(self.names, means, strict=True))
+            found["perplexity"] = math.exp(min(found.pop("nll"), 50))
+            found["learning_rate"] = self.rate
+            self.log_dict({f"train/{name}": value for name, value in found.items()}, batch_size=1)
 
-    def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        _, nll, _ = losses(self.model, batch, self.loss)
-        self.dev_sums = self.dev_sums.to(nll.device) + torch.stack([nll, nll.new_tensor(len(batch.positions))])
+    def validation_step(self, step: Step) -> None:
+        for batch in step.batches:
+            nll = losses(self.model, batch, self.loss)["nll"]
+            self.dev_sums = self.dev_sums.to(nll.device) + torch.stack([nll, nll.new_tensor(len(batch.positions))])
 
     def on_validation_epoch_end(self) -> None:
-        nll, tokens = self.trainer.strategy.reduce(self.dev_sums, reduce_op="sum").tolist()
+        nll, tokens = self.replica.sum(self.dev_sums).tolist()
         self.dev_sums = torch.zeros_like(self.dev_sums)
         self.log("dev/perplexity", math.exp(min(nll / tokens, 50)), batch_size=1)
 
@@ -140,9 +165,9 @@ class TranslationModule(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        sums = self.trainer.strategy.all_gather(self.sums).reshape(-1, 2)  # (ranks, 2)
+        sums = torch.stack(self.replica.gather(self.sums.cpu()))  # (replicas, losses)
         checkpoint.update(self.contents, log_window={"sums": sums, "tokens": self.tokens})
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if window := checkpoint.get("log_window"):
-            self.sums, self.tokens = window["sums"][self.global_rank].clone(), window["tokens"]
+            self.sums, self.tokens = window["sums"][self.replica.index].clone(), window["tokens"]

@@ -3,6 +3,7 @@
 import logging
 import os
 import warnings
+from itertools import chain
 from typing import Any
 
 import torch
@@ -10,8 +11,11 @@ from hydra.utils import instantiate
 from lightning.pytorch import Trainer
 from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import nn
 
 from aiayn.checkpoints.checkpoint_io import AtomicCheckpointIO
+from aiayn.data.replica import Replica
+from aiayn.model.stack import Stack
 
 # What Lightning is told by keys of ours.
 KEYS = {
@@ -32,6 +36,7 @@ def build_trainer(config: dict[str, Any]) -> Trainer:
         ValueError: if there is no such device, or the settings contradict each other.
     """
     settings, training = dict(config["trainer"]), config["training"]
+    check_backend(settings.pop("compile", False))
     for name in settings.keys() & KEYS:
         raise ValueError(f"trainer.{name}={settings[name]} has a key of its own here: set {KEYS[name]}.")
     gpu = settings["accelerator"] in ("auto", "gpu", "cuda") and torch.cuda.is_available()
@@ -53,10 +58,11 @@ def build_trainer(config: dict[str, Any]) -> Trainer:
             logger=False,
             callbacks=list(instantiate(config["callbacks"], _convert_="all").values()),
             plugins=[AtomicCheckpointIO()],
+            val_check_interval=training["validate_steps"],
             log_every_n_steps=training["log_steps"],
             num_sanity_val_steps=0,
             check_val_every_n_epoch=None,  # validation is counted in steps, across epochs
-            use_distributed_sampler=False,  # each rank's share is planned by TokenBatchSampler
+            use_distributed_sampler=False,  # each replica's share is planned by TokenBatchSampler
             enable_progress_bar=False,
             enable_model_summary=False,
             default_root_dir=config["run_dir"],
@@ -71,6 +77,41 @@ def build_trainer(config: dict[str, Any]) -> Trainer:
             f"scaled until the optimizer has them; choose bf16-mixed or 32-true."
         )
     return trainer
+
+
+def check_backend(how: bool | str | None) -> None:
+    """Refuse what `trainer.compile` cannot be.
+
+    Raises:
+        ValueError: if it is neither a truth value nor a backend of torch.compile.
+    """
+    if how and how is not True and how not in (backends := torch.compiler.list_backends(exclude_tags=())):
+        raise ValueError(f"trainer.compile must be true, false or one of {', '.join(backends)}, got {how}.")
+
+
+def compile_layers(model: nn.Module, how: bool | str | None) -> None:
+    """Compile the layers of a model as `trainer.compile` says, in place: names in checkpoints stay.
+
+    Layers and not the model: those of a stack share a graph, for all lengths. The loss is made of chunks, whose number
+    would be compiled anew for each batch.
+
+    Raises:
+        ValueError: if the model has no `Stack`.
+    """
+    if not how:
+        return
+    stacks = [part for part in model.modules() if isinstance(part, Stack)]
+    if not stacks:
+        raise ValueError(
+            f"trainer.compile={how}: layers are compiled, and {type(model).__name__} has no Stack of them."
+        )
+    for layer in chain.from_iterable(stack.layers for stack in stacks):
+        layer.compile(dynamic=True, backend="inductor" if how is True else how)
+
+
+def replica_of(trainer: Trainer) -> Replica:
+    """Which share of every batch this process computes: each process has a copy of the model."""
+    return Replica(trainer.world_size, trainer.global_rank)
 
 
 def quiet_lightning() -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aiayn.commands.evaluate import Evaluation
 from aiayn.evaluation.metric import Metric, Score, counted, panel
 from aiayn.evaluation.metrics.bleu import Bleu
 from aiayn.evaluation.metrics.bleu_paper import BleuPaper
 from aiayn.evaluation.metrics.chrf import Chrf
 from aiayn.evaluation.metrics.ter import Ter
+from aiayn.problems.problem import Evaluation
 
 
 def test_a_metric_that_refuses_the_text_is_left_out_and_said(caplog: pytest.LogCaptureFixture) -> None:
