@@ -5,8 +5,8 @@
 
 import csv
 import json
+import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -222,18 +222,12 @@ def test_a_folder_of_strangers_runs_is_reported_by_those_metrics_that_are_truste
     assert "trust=[mypackage]" in doubting.stdout + doubting.stderr
 
 
-def ideas() -> Iterator[tuple[str, list[str]]]:
-    """Ideas that are built here, with the files that each took."""
-    page = (HERE.parents[1] / "docs" / "own_idea.md").read_text()
-    for line in page.splitlines():
-        if "`tests/extension/" in line or ("`conf/" in line and line.startswith("| ")):
-            idea, files = line.strip("|").split("|")[:2]
-            yield idea.strip(), [part for part in files.split("`") if part.endswith((".py", ".yaml"))]
-
-
 def test_an_idea_is_one_file_and_one_yaml() -> None:
-    listed = dict(ideas())
-    assert len(listed) >= 6
+    page = (HERE.parents[1] / "docs" / "own_idea.md").read_text()
+    ideas = [line.strip("|").split("|") for line in page.splitlines() if "| `mypackage/" in line]
+    listed = {idea.strip(): re.findall("`(.+?)`", files) for idea, files in ideas}
     for idea, files in listed.items():
-        assert all((HERE / file).is_file() for file in files), idea
         assert [Path(file).suffix for file in files] == [".py", ".yaml"], idea
+        assert all((HERE / file).is_file() for file in files), idea
+    code = {str(path.relative_to(HERE)) for path in (HERE / "mypackage").glob("[!_]*.py")}
+    assert {files[0] for files in listed.values()} == code
