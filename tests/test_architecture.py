@@ -17,7 +17,18 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 PYTHON_FILES = [*MODULES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "benchmarks").rglob("*.py"))]
 
 STAGES = {"data", "model", "training", "checkpoints", "inference", "evaluation", "cost"}
-LEAVES = {"trust", "progress", "errors", "files", "identity", "schema", "stored_config", "terminal", "arguments"}
+LEAVES = {
+    "trust",
+    "progress",
+    "errors",
+    "files",
+    "identity",
+    "naming",
+    "schema",
+    "stored_config",
+    "terminal",
+    "arguments",
+}
 # What each folder may import of ours besides itself; a module stands for itself, a folder for all its modules.
 MAY_IMPORT = {
     "data": {"progress", "files"},
@@ -27,8 +38,8 @@ MAY_IMPORT = {
     "checkpoints": {"model", "data.tokenizer", "files", "identity", "stored_config", "trust"},
     "inference": {"model", "data.tokenizer", "checkpoints", "progress", "files"},
     "training": {"model", "data", "checkpoints", "files"},
-    "runs": {"schema", "files", "identity", "stored_config", "terminal"},
-    "report": {"runs", "evaluation", "schema", "files", "identity", "stored_config", "terminal"},
+    "runs": {"schema", "files", "identity", "naming", "stored_config", "terminal"},
+    "report": {"runs", "evaluation", "schema", "files", "identity", "naming", "stored_config", "terminal"},
     "callbacks": {*STAGES, "progress", "runs"},  # which files of a folder are the run's
     "hydra_plugins": {"runs", "schema", "errors", "files", "identity"},
     "analysis": {"model", "data.tokenizer", "inference", "evaluation", "progress", "files"},
@@ -38,6 +49,7 @@ MAY_IMPORT = {
     "terminal": set(),
     "files": set(),
     "identity": {"files", "trust"},
+    "naming": {"identity"},
     "trust": set(),
     "schema": {"files"},
     "resolvers": {"files", "identity", "schema"},

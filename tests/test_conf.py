@@ -138,8 +138,7 @@ def test_a_row_of_a_sweep_is_named_by_what_makes_it_another_experiment() -> None
     assert row(["checkpoint=a/averaged.ckpt", "inference.beam=2"]).startswith("averaged-")
     assert row(["checkpoint=a"]) == row([f"checkpoint={Path('a').absolute()}"]) != row(["checkpoint=b"])
     long = [row(["data.name=" + "x" * 200, f"seed={seed}"]) for seed in (1, 2)]
-    assert len({name[:90] for name in long}) == 1
-    assert len(set(long)) == 2
+    assert [name[:17] for name in long] == ["seed=1,data.name=", "seed=2,data.name="]
     assert max(map(len, long)) <= 100
 
 

@@ -107,6 +107,15 @@ def test_a_run_may_get_another_end_and_is_then_another_row(tmp_path: Path) -> No
     assert row(["training.max_steps=9999"]) != row([])
 
 
+def test_a_long_name_of_a_folder_begins_with_what_sweeps_vary_and_does_not_depend_on_the_sweep() -> None:
+    many = [f"data.corpus.{key}=7" for key in ("dev", "test", "pairs", "digits", "words")]
+    one = row([*many, "seed=2", "model.heads=4", "experiment=table3_base"])
+    assert one.startswith("table3_base,seed=2,model.heads=4,data.corpus.dev=7,")
+    assert len(one) == 99
+    assert one == row(["model.heads=4", "experiment=table3_base", *reversed(many), "seed=2"])
+    assert one[-8:] != row([*many, "seed=3", "model.heads=4", "experiment=table3_base"])[-8:]
+
+
 @pytest.mark.parametrize("task", ["plan", "status", "report", "dashboard"])
 def test_a_task_that_looks_at_a_sweep_plans_the_very_runs_of_it(task: str) -> None:
     assert differing(config(f"task={task}"), config()) == []
@@ -308,7 +317,7 @@ def test_a_finished_row_that_is_stale_says_so_and_runs_only_when_it_is_forced(tm
     assert is_passed_over(passed)
     assert passed.state == "stale (text)"
     assert not is_passed_over(seen(made, force=True))
-    assert dict(notes(rows_of([passed.run]), ""))["stale"] == "row: text changed since"
+    assert dict(notes(rows_of([passed.run]), ""))["stale"] == "tiny_text: text changed since"
 
 
 def test_what_to_do_about_a_stale_row_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -125,7 +125,7 @@ def times(folder: Path, heads: int) -> int:
 
 def rows(output: str) -> dict[str, list[str]]:
     """The table at the end: the cells of each row, by the first one."""
-    table = [line.strip().strip("\u2502").split("\u2502") for line in output.splitlines() if line.startswith("\u2502")]
+    table = [line.split("\u2502") for line in output.splitlines() if "\u2502" in line]
     return {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in table}
 
 
@@ -232,8 +232,8 @@ def test_a_row_that_is_refused_fails_before_any_runs_and_the_others_run(folder):
     code, output = run(folder, "-m", f"task={train},other", "hydra.sweep.subdir=${task}")
     assert code == 1
     assert {row: cells[STATE] for row, cells in rows(output).items()} == {train: "failed (refused)", "other": "done"}
-    assert output.index(f"{train} is refused: name is needed") < output.index("said by 1")
-    assert (folder / "sweep" / train / "console.log").read_text() == "error: name is needed; leave it in.\n"
+    assert output.index(f"{train} is refused: training.optimizer must name its class") < output.index("said by 1")
+    assert (folder / "sweep" / train / "console.log").read_text().startswith("error: training.optimizer must name its")
 
 
 def test_a_killed_job_is_reported_with_the_signal(folder):
@@ -361,7 +361,7 @@ def test_a_terminal_shows_the_rows_while_they_run(folder):
     assert "running" in shown
     assert "3.14" in shown
     assert "said by" not in shown
-    assert [cells[STATE] for cells in rows(shown[shown.rindex("Sweep") :]).values()] == ["stopped", "not run"]
+    assert [cells[STATE] for cells in rows(shown[shown.rindex("\u2501\u2547") :]).values()] == ["stopped", "not run"]
 
 
 def test_one_process_sweeps_in_a_folder_and_another_can_stop_it(folder):

@@ -37,6 +37,7 @@ WHERE_AND_HOW = {
 EXCEPT = {"metrics.bleu", "callbacks.best.monitor", "callbacks.best.mode"}
 # When a run ends. That makes another experiment, but a run that goes on may get another end.
 ENDS = {"training.max_steps", "training.max_epochs", "trainer.max_time", "callbacks.early_stopping"}
+VARIED = ("seed", "model", "training", "inference")  # parts of a config, first in a name that is cut
 
 # What a key says that is left out, where that is not null or false: a config may be older than the key.
 UNSAID = {"data.shared_vocabulary": True}
@@ -80,14 +81,15 @@ def identity(config: Mapping[str, Any], *, but: Collection[str] = ()) -> dict[st
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What tells an experiment from others in a table: no seed, and once what parts repeat, as `heads`."""
     found = identity(config, but={"seed"})
+    return {key: value for key, value in found.items() if not is_repeated(key, found)}
 
-    def is_repeated(key: str) -> bool:
-        part, *names = key.split(".")
-        above = [".".join([part, *names[start:]]) for start in range(1, len(names))]
-        above += [f"model.{names[-1]}"] if len(names) > 1 else []  # the schedule knows the model's size
-        return any(found.get(name, found) == found[key] for name in above)
 
-    return {key: value for key, value in found.items() if not is_repeated(key)}
+def is_repeated(key: str, values: Mapping[str, Any]) -> bool:
+    """Whether a leaf says what one above it says, as `model.attention.heads` does, which takes `model.heads`."""
+    part, *names = key.split(".")
+    above = [".".join([part, *names[start:]]) for start in range(1, len(names))]
+    above += [f"model.{names[-1]}"] if len(names) > 1 else []  # the schedule knows the model's size
+    return key in values and any(other in values and values[other] == values[key] for other in above)
 
 
 def makes_experiment(key: str, *, evaluation: bool) -> bool:
@@ -109,7 +111,10 @@ def _is_under(key: str, keys: Collection[str]) -> bool:
 
 
 def row(overrides: Sequence[str]) -> str:
-    """The folder of a sweep's job: its experiment and the overrides that make it; a long tail becomes a hash."""
+    """The folder of a sweep's job: its experiment and the overrides that make it; a long tail becomes a hash.
+
+    It depends on the job alone, not on what its sweep varies: a wider sweep finds the rows of a narrower one.
+    """
     split = [override.lstrip("+~").partition("=") for override in overrides]
     evaluation = any(key == "checkpoint" for key, _, _ in split)
     names: list[str] = []
@@ -121,7 +126,16 @@ def row(overrides: Sequence[str]) -> str:
         elif key != "trainer" and makes_experiment(key, evaluation=evaluation):  # trainer=ddp chooses devices
             names.append(override)
     name = ",".join(names).replace("/", "_") or "base"
-    return name if len(name) <= 100 else f"{name[:90]}-{_hash(name)[:8]}"
+    if len(name) <= 100:
+        return name
+
+    def place(part: str) -> int:
+        """Before the cut stands what sweeps vary most; an experiment and a checkpoint have no key."""
+        key = re.split("[=./]", part.lstrip("+~"))[0]
+        return -1 if "=" not in part else VARIED.index(key) if key in VARIED else len(VARIED)
+
+    shown = ",".join(sorted(names, key=place)).replace("/", "_")
+    return f"{shown[:90]}-{_hash(name)[:8]}"
 
 
 def made_of(config: Mapping[str, Any], *, own: bool) -> dict[str, str]:

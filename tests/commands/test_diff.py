@@ -64,6 +64,18 @@ def test_what_one_of_them_lacks_differs(tmp_path: Path, capsys: pytest.CaptureFi
     assert lines[3:] == [["run", "data_fingerprint", "abc"], ["No", "setting", "differs."]]
 
 
+def test_a_test_set_that_one_of_them_lacks_is_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    score = {"value": 23.5, "signature": "13a"}
+    both = {"step": 100, "dev": {"bleu": score, "perplexity": 2.0}}
+    more = {
+        "last": {**both, "test": {"bleu": score, "chrf": score, "perplexity": 2.0}},
+        "best": {**both, "dev": {"bleu": score, "ter": score}},
+    }
+    one = write_run(tmp_path / "one", scores={"last": both, "best": {**both, "dev": {"bleu": score}}})
+    lines = said(one, write_run(tmp_path / "two", scores=more), capsys)
+    assert lines[3:-1] == [["scores", "last.test", "5", "values"], ["best.dev.ter", "23.5"]]
+
+
 def test_every_difference_has_a_key_also_from_a_run_without_scores(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,7 +28,7 @@ def config(name: str, *, seed: int = 1, paper: dict[str, float] | None = None, *
         part, _, leaf = key.partition("__")
         made[part][leaf] = value
     width = made["model"]["d_model"] // made["model"]["heads"]
-    made["model"] = {"d_k": width, "d_v": width, **made["model"]}
+    made["model"] |= {key: width for key in ("d_k", "d_v") if key not in made["model"]}  # after heads, as in a config
     return made
 
 

@@ -119,6 +119,14 @@ def test_text_of_the_page_is_escaped(rows: list[Row]) -> None:
     assert len(json.loads(found[1])) == 6
 
 
+def test_rows_have_their_folders_as_tooltips_and_commands_a_line(rows: list[Row]) -> None:
+    html = page("rows", rows, [], [], [])
+    assert '<tr title="base\nbase2"><td class="text">base</td>' in html
+    assert html.count('<td class="text cut" tabindex="0" title="python run.py ') == 8
+    rows[0].runs[0].row = EVIL
+    assert EVIL not in page("rows", rows, [], [], [])
+
+
 @pytest.mark.slow
 def test_a_browser_draws_the_figures_without_the_network(rows: list[Row], chromium: str, tmp_path: Path) -> None:
     file = tmp_path / "index.html"

@@ -19,7 +19,7 @@ def test_runs_that_differ_in_their_seed_are_one_row(tmp_path: Path) -> None:
         write_run(tmp_path / f"x,seed={seed}", config("x", seed=seed))
         write_run(tmp_path / f"x,model.heads=4,seed={seed}", config("x", seed=seed, model__heads=4))
     first, second = rows_of(read_folder(tmp_path))
-    assert (first.name, second.name) == ("x,model.heads=4", "x")
+    assert (first.name, second.name) == ("heads=4", "heads=8")
     assert [len(first.runs), len(second.runs)] == [3, 3]
     values = [
         json.loads((run.folder / "result.json").read_text())["scores"]["last"]["dev"]["bleu"] for run in first.runs
@@ -110,7 +110,7 @@ def test_an_evaluation_has_one_checkpoint_and_one_split_and_those_count(tmp_path
     rows = rows_of(read_folder(tmp_path))
     bootstrap(rows)
     assert [row.state for row in rows] == ["done", "done"]
-    assert [row.name for row in rows] == ["beam1", "beam4"]
+    assert [row.name for row in rows] == ["beam=1", "beam=4"]
     assert rows[1].p_values["bleu"] < 0.05
     assert dict(notes(rows, ""))["measured on"] == "test of wmt14_ende, checkpoint: step_000100"
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
 
 from aiayn.commands.status import status
 from aiayn.runs.run import Run
-from aiayn.runs.sweep import Progress, lock_sweep, seconds_left, table
+from aiayn.runs.sweep import Progress, duration, lock_sweep, seconds_left, table
 from hydra_plugins.aiayn_launcher.jobs import is_done
 
 METRICS = """dev/bleu,step,train/loss
@@ -53,7 +54,7 @@ def test_status_shows_every_row(tmp_path, capsys, monkeypatch):
         fcntl.flock(lock, fcntl.LOCK_EX)
         status(*rows)
     output = capsys.readouterr().out
-    lines = [line.split("\u2502")[1:-1] for line in output.splitlines() if line.startswith("\u2502")]
+    lines = [line.split("\u2502") for line in output.splitlines() if "\u2502" in line]
     cells = {name.strip(): [cell.strip() for cell in others] for name, *others in lines}
     assert cells["a_done"][:4] == ["done", "50 / 50", "27.18", ""]
     assert cells["b_running"][:3] == ["running", "20 / 50", "3.14"]
@@ -90,13 +91,33 @@ def test_the_runs_of_a_folder_are_a_list_the_newest_last(tmp_path, capsys):
             os.utime(tmp_path / name / file, (seconds, seconds))
     status(OmegaConf.create({"folder": str(tmp_path), "stop": False, "watch": False}))
     said = capsys.readouterr().out
-    lines = [line.split() for line in said.splitlines() if "2017-06-12" in line]
+    lines = [line.replace("\u2502", "").split() for line in said.splitlines() if "2017-06-12" in line]
     assert lines == [
         ["z/early", "failed", "20", "/", "50", "3.14", "2017-06-12", "01:30"],
         ["y/stopped", "stopped", "20", "/", "50", "3.14", "2017-06-12", "02:30"],
         ["x/done", "done", "50", "/", "50", "27.18", "2017-06-12", "03:30"],
     ]
     assert "z/early failed: no memory\\x1b[2J" in said
+
+
+def test_a_sweep_is_readable_in_80_columns(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Console, "width", 80)
+    rows = []
+    for heads in (1, 4, 8):
+        for seed in (1, 2):
+            folder = make_run(tmp_path / f"seed={seed},model.heads={heads},{'x' * 99}", result={"status": "running"})
+            config = {"name": "mine", "seed": seed, "model": {"heads": heads}, "training": {"max_steps": 300_000}}
+            rows.append({**row(folder), **config, "my": dict.fromkeys("abcd", 7)})
+    status(*map(OmegaConf.create, rows))
+    lines = [line for line in capsys.readouterr().out.splitlines() if "\u2502" in line]
+    assert [line.split("\u2502")[0].strip() for line in lines] == [
+        f"heads={heads}, seed {seed}" for heads in (1, 4, 8) for seed in (1, 2)
+    ]
+    assert max(map(len, lines)) <= 80
+
+
+def test_hours_are_not_made_days():
+    assert [duration(seconds) for seconds in (None, 61.4, 3600 * 100 + 123)] == ["", "0:01:01", "100:02:03"]
 
 
 def test_the_time_left_is_at_the_pace_of_the_process_that_runs(tmp_path):

@@ -1,8 +1,8 @@
 """task=diff: in what two runs differ: settings, versions, code, data, steps, scores; of their result.json alone."""
 
 import json
-from collections.abc import Iterator, Mapping
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate, groupby
 from operator import itemgetter
 from typing import Any
 
@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from aiayn.identity import leaves
+from aiayn.identity import is_repeated, leaves
 from aiayn.runs.run import Run
 from aiayn.schema import path_of
 from aiayn.terminal import Terminal
@@ -64,16 +64,10 @@ def settings(one: Run, other: Run) -> list[Difference]:
     """The differences of the two resolved configs, by part; those of the experiment as a whole first."""
     mine, theirs = (flat(without_own_paths(run.result.get("config") or {})) for run in (one, other))
 
-    def repeats(key: str) -> bool:
-        """Whether it says on both sides what a key above it says, as `model.attention.heads` does."""
-        part, *inside = key.split(".")
-        above = ".".join([part, *inside[1:]])
-        return len(inside) > 1 and all(values.get(key) == values.get(above, "") for values in (mine, theirs))
-
     found = [
         (*split_part(key), *pair)
         for key, *pair in differing(mine, theirs)
-        if not repeats(key) and key.split(".")[0] not in OWN_PATHS
+        if not all(is_repeated(key, values) for values in (mine, theirs)) and key.split(".")[0] not in OWN_PATHS
     ]
     order = ["experiment", *PARTS]
     return sorted(found, key=lambda one: (order.index(one[0]) if one[0] in order else len(order), one[0]))
@@ -101,8 +95,27 @@ def outcomes(one: Run, other: Run) -> list[Difference]:
     parts = {"versions": ["versions"], "run": [key for key in {**mine, **theirs} if key not in ("versions", "scores")]}
     for part, keys in {**parts, "scores": ["scores"]}.items():
         both = [flat({key: values[key] for key in keys if key in values}) for values in (mine, theirs)]
-        found += [(part, key.removeprefix(f"{part}.").removesuffix(".value"), *pair) for key, *pair in differing(*both)]
+        for key, *pair in lacking(both[0], both[1], differing(*both)):
+            found.append((part, key.removeprefix(f"{part}.").removesuffix(".value"), *pair))
     return found
+
+
+def lacking(
+    mine: Mapping[str, str], theirs: Mapping[str, str], found: Iterable[tuple[str, str, str]]
+) -> Iterator[tuple[str, str, str]]:
+    """Differences with one line for all that one side has below a key, and the other has not, as of a test set."""
+
+    def missing(key: str) -> str:
+        """The highest key of which one side has nothing; the key itself where both have it."""
+        above = accumulate(key.split("."), "{}.{}".format)
+        sides = [[f"{other}." for other in side] for side in (mine, theirs)]
+        return next((one for one in above if not all(any(o.startswith(f"{one}.") for o in of) for of in sides)), key)
+
+    for key, group in groupby(found, key=lambda one: missing(one[0])):
+        lines = list(group)
+        values = [line for line in lines if line[0] in (key, f"{key}.value")]  # a score, without its signature
+        count = f"{len(lines)} values"
+        yield values[0] if values else (key, count, "") if lines[0][0] in mine else (key, "", count)
 
 
 def differing(mine: Mapping[str, str], theirs: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

@@ -8,7 +8,7 @@ would be refused later is named with its rule, and the others are planned all th
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from rich.table import Table
 from aiayn.cost.estimate import GIB, Assumptions, Plan, chosen_precision, estimate
 from aiayn.errors import explain
 from aiayn.files import write_text
+from aiayn.runs.run import names_of, read_rows
 from aiayn.schema import check
 from aiayn.terminal import Terminal, visible
 
@@ -44,6 +45,8 @@ def plan(*rows: DictConfig) -> None:
     if output:
         content = {"assumptions": asdict(assumptions), "rows": [asdict(row) for row in plans], "totals": totals}
         write_text(Path(output), json.dumps(content, indent=2) + "\n")
+    if is_sweep:
+        plans = [replace(of, name=name) for of, name in zip(plans, names_of(read_rows(rows)), strict=True)]
     show(plans, totals, assumptions)
     for note in notes(plans, rows, assumptions):
         print(visible(note))
@@ -115,51 +118,55 @@ def total(plans: Sequence[Plan], assumptions: Assumptions) -> dict[str, Any]:
 def show(plans: Sequence[Plan], totals: Mapping[str, Any], assumptions: Assumptions) -> None:
     """Print the table, the paper's figures beside ours where it has some."""
     columns = {
-        "parameters": "parameters\nmillions",
-        "paper_parameters": "the paper's\nmillions",
+        "parameters": "params\nmillions",
+        "paper_parameters": "paper's\nmillions",
         "flops_per_step": "FLOPs\na step",
         "flops": "FLOPs\nin all",
-        "paper_seconds_x_devices_x_rate": "the paper's,\nby its time",
+        "paper_seconds_x_devices_x_rate": "paper's,\nby time",
         "tokens": "tokens\na side",
         "memory_bytes": "memory\nGiB",
         "hours": f"hours on\n{assumptions.devices} {assumptions.accelerator}",
-        "refused": "refused\n",
     }
     columns = {
         key: header
         for key, header in columns.items()
-        if not key.startswith(("paper_", "refused")) or any(getattr(row, key) for row in plans)
+        if not key.startswith("paper_") or any(getattr(row, key) for row in plans)
     }
-    table = Table(box=SIMPLE_HEAD)
-    table.add_column("row\n", overflow="fold")
-    for key, header in columns.items():
-        table.add_column(
-            header,
-            justify="left" if key == "refused" else "right",
-            min_width=40 if key == "refused" else None,
-            overflow="fold",
-        )
+    terminal = Terminal()
+    for narrow in ("tokens", "flops_per_step", ""):  # which a narrow terminal goes without
+        shown = table(plans, totals, columns)
+        if terminal.measure(shown, options=terminal.options.update(width=1000)).maximum <= terminal.width:
+            break
+        columns.pop(narrow, None)
+    terminal.print(shown)
+
+
+def table(plans: Sequence[Plan], totals: Mapping[str, Any], columns: Mapping[str, str]) -> Table:
+    """Of the rows, and below them of all; the columns by the key of their figures."""
+    shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    shown.add_column("row\n", overflow="fold")
+    for header in columns.values():
+        shown.add_column(header, justify="right", no_wrap=True)
     for row in plans:
-        table.add_row(row.name, *(form(key, getattr(row, key)) for key in columns))
+        shown.add_row(row.name, *(form(key, getattr(row, key)) for key in columns))
     if len(plans) > 1:
-        sums = {**totals, "refused": f"{totals['refused']} of {totals['rows']}"}
         name = f"all {totals['rows'] - totals['refused'] - totals['uncounted']}"
-        table.add_section()
-        table.add_row(name, *(form(key, sums.get(key)) for key in columns))
-    Terminal().print(table)
+        shown.add_section()
+        shown.add_row(name, *(form(key, totals.get(key)) for key in columns))
+    return shown
 
 
 def form(key: str, value: Any) -> str:
     """A figure as the table has it; empty if there is none."""
-    if value is None or isinstance(value, str):
-        return value or ""
+    if value is None:
+        return ""
     if key.endswith("parameters"):
         return f"{value / 1e6:.1f}"
     if key == "memory_bytes":
         return f"{value / GIB:.1f}"
     if key == "hours":
         return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
-    return f"{value:.1e}"
+    return f"{value:.1e}".replace("e+", "e")
 
 
 def notes(plans: Sequence[Plan], rows: Sequence[DictConfig], assumptions: Assumptions) -> list[str]:
@@ -185,6 +192,7 @@ def notes(plans: Sequence[Plan], rows: Sequence[DictConfig], assumptions: Assump
         lines.append(
             "The paper's, by its time: seconds x devices x 9.5 TFLOP/s sustained (section 6.1), what they could do."
         )
+    lines.extend(f"{row.name} is refused: {row.refused}" for row in plans if row.refused)
     lines.extend(f"{row.name}: no formula counts {row.uncounted}." for row in plans if row.uncounted)
     return lines
 

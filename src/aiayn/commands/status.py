@@ -10,7 +10,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from rich.live import Live
 
-from aiayn.runs.run import read_folder, read_rows
+from aiayn.runs.run import names_of, read_folder, read_rows
 from aiayn.runs.sweep import LOCK, Progress, listing, show, stop_sweep, table
 from aiayn.terminal import Terminal
 
@@ -42,9 +42,11 @@ def status(*rows: DictConfig) -> None:
 
 
 def read(*rows: DictConfig) -> list[Progress]:
-    """The rows as they stand now."""
+    """The rows as they stand now: of a sweep by what differs between them, else by their folders."""
     folder = rows[0].folder
-    return [Progress.of(run) for run in (read_folder(Path(folder)) if folder else read_rows(rows))]
+    runs = read_folder(Path(folder)) if folder else read_rows(rows)
+    is_sweep = not folder or (Path(folder) / LOCK).exists()
+    return [Progress.of(*of) for of in zip(runs, names_of(runs) if is_sweep else [""] * len(runs), strict=True)]
 
 
 def watch(*rows: DictConfig) -> None:

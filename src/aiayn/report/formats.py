@@ -4,14 +4,17 @@ import csv
 import io
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 from aiayn.report.claims import Verdict
-from aiayn.report.rows import METRICS, Row
+from aiayn.report.rows import METRICS, SETTINGS, Row
 from aiayn.report.table import (
     MINUS,
     PLUS_MINUS,
     VERDICT_HEADS,
+    Column,
     Notes,
     breaks,
     cells,
@@ -55,7 +58,7 @@ TEX_ESCAPES = {
 
 def to_csv(rows: Sequence[Row]) -> str:
     """One line a row, with full precision."""
-    settings = shown_settings(rows)
+    settings = {name if SETTINGS.get(name) == key else key: key for name, key in shown_settings(rows).items()}
     lines = []
     for row in rows:
         line: dict[str, Any] = {"row": row.name, "group": row.group}
@@ -149,22 +152,35 @@ def latex(text: str) -> str:
 
 
 def to_terminal(rows: Sequence[Row], *, width: int) -> "RichTable":
-    """The table for the terminal, without its settings where `width` characters do not hold them."""
+    """The table for the terminal; where `width` characters do not hold it, intervals go below, then settings go."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    shown = columns(rows)
-    # Heads break between words, cells do not.
-    least = {column.name: max(map(len, [*column.name.split(), *column.cells])) for column in shown}
-    if sum(least.values()) + 2 * len(shown) > width:
-        shown = [column for column in shown if not column.detail]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    every = [replace(column, name=re.sub("(?<!-) ", "\n", column.name)) for column in columns(rows)]
+    kept = [column for column in every if not column.detail]
+    shown = next((some for some in (every, broken(every), kept) if fits(some, width)), broken(kept))
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for column in shown:
         justify: Literal["left", "right"] = "left" if column.of_text else "right"
-        narrowest = None if column.name == "state" else least[column.name]
-        table.add_column(Text(column.name), justify=justify, overflow="fold", min_width=narrowest)
+        table.add_column(Text(column.name), justify=justify, overflow="fold", no_wrap=not column.of_text)
     ends = breaks(rows)
     for number, line in enumerate(cells(shown), start=1):
         table.add_row(*map(Text, line), end_section=number in ends)
     return table
+
+
+def broken(shown: Sequence[Column]) -> list[Column]:
+    """Columns with each interval below its figure."""
+    return [replace(column, cells=[cell.replace(" [", "\n[") for cell in column.cells]) for column in shown]
+
+
+def fits(shown: Sequence[Column], width: int) -> bool:
+    """Whether the terminal's table has room."""
+    return sum(map(narrowest, shown)) + 2 * (len(shown) - 1) <= width
+
+
+def narrowest(column: Column) -> int:
+    """Characters that a column needs: text breaks between words, figures do not."""
+    parts = (cell.split(None if column.of_text else "\n") for cell in (column.name, *column.cells))
+    return max(map(len, chain(*parts)), default=0)

@@ -40,6 +40,8 @@ th[aria-sort=ascending] button::after { content: " \\25b4"; }
 th[aria-sort=descending] button::after { content: " \\25be"; }
 .text { text-align: left; }
 .long { white-space: normal; min-width: 16rem; overflow-wrap: anywhere; }
+.cut { max-width: 24rem; overflow: hidden; text-overflow: ellipsis; }
+.cut:focus { min-width: 24rem; white-space: normal; overflow-wrap: anywhere; }
 tbody tr.group td { border-top: 1px solid #bbb; }
 tbody tr:hover { background: #eef4f9; }
 .panels { display: grid; grid-template-columns: repeat(auto-fill, minmax(11.5rem, 1fr)); }
@@ -103,6 +105,7 @@ def page(title: str, rows: Sequence[Row], notes: Notes, verdicts: Sequence[Verdi
             cells(shown),
             text={number for number, column in enumerate(shown) if column.of_text},
             groups=groups,
+            tips=["\n".join(run.row for run in row.runs) for row in rows],
             caption="Click a head to sort; files beside this page: table.csv, table.md, table.tex.",
         ),
         f"<dl>{''.join(f'<dt>{escape(label)}</dt><dd>{escape(text)}</dd>' for label, text in notes)}</dl>",
@@ -133,8 +136,17 @@ def page(title: str, rows: Sequence[Row], notes: Notes, verdicts: Sequence[Verdi
         "commit",
         "command, or error",
     ]
-    lines = [run_cells(row, run) for row in rows for run in row.runs]
-    parts.append(html_table(heads, lines, text={0, 2, 8, 9, 10}, long={10}))
+    runs = [(row, run) for row in rows for run in row.runs]
+    parts.append(
+        html_table(
+            heads,
+            [run_cells(*of) for of in runs],
+            text={0, 2, 8, 9, 10},
+            cut={10},
+            tips=[run.row for _, run in runs],
+            caption="A row's tooltip is the name of its folder; click a command to see all of it.",
+        )
+    )
     figures = json.dumps([panel for plot in plots for panel in interactive(plot)])
     return PAGE.substitute(
         title=escape(title),
@@ -150,7 +162,9 @@ def html_table(
     *,
     text: Container[int],
     long: Container[int] = (),
+    cut: Container[int] = (),
     groups: Container[int] = (),
+    tips: Sequence[str] = (),
     caption: str = "",
 ) -> str:
     """A table that can be sorted.
@@ -160,23 +174,28 @@ def html_table(
         lines: Their cells by row.
         text: Columns, by number, that hold text and not figures.
         long: Columns whose text may break.
+        cut: Columns whose text is cut to one line until it is clicked.
         groups: Rows, by number, before which a group begins.
+        tips: Tooltips of the rows.
         caption: Below it.
     """
-    kinds = [" ".join(["text"] * (number in text) + ["long"] * (number in long)) for number in range(len(heads))]
+    classes = {"text": text, "long": long, "cut": cut}
+    kinds = [" ".join(name for name, those in classes.items() if number in those) for number in range(len(heads))]
 
     def cell(kind: str, content: str) -> str:
         verdict = "holds" if content.startswith(HOLDS) else "fails" if content.startswith(FAILS) else ""
-        classes = f"{kind} {verdict}".strip()
-        return f'<td class="{classes}">{escape(content)}</td>' if classes else f"<td>{escape(content)}</td>"
+        shown = f' class="{classes}"' if (classes := f"{kind} {verdict}".strip()) else ""
+        whole = f' tabindex="0" title="{escape(content)}"' if "cut" in kind else ""
+        return f"<td{shown}{whole}>{escape(content)}</td>"
 
     head = "".join(
         f'<th scope="col" class="{kind}"><button type="button">{escape(name)}</button></th>'
         for name, kind in zip(heads, kinds, strict=True)
     )
+    marks = [" class=group" if number in groups else "" for number in range(len(lines))]
+    marks = [f'{mark} title="{escape(tip)}"' for mark, tip in zip(marks, tips, strict=True)] if tips else marks
     body = "\n".join(
-        f"<tr{' class=group' if number in groups else ''}>{''.join(map(cell, kinds, line))}</tr>"
-        for number, line in enumerate(lines)
+        f"<tr{mark}>{''.join(map(cell, kinds, line))}</tr>" for mark, line in zip(marks, lines, strict=True)
     )
     below = f"<caption>{escape(caption)}</caption>" if caption else ""
     return (

@@ -144,7 +144,7 @@ def learning_curves(rows: Sequence[Row]) -> Plot:
     for number, row in enumerate(rows):
         for run in row.runs:
             steps, values = run.metrics.get("dev/bleu", ((), ()))
-            name = row.name if len(row.runs) == 1 else f"{row.name}, seed {run.config.get('seed')}"
+            name = row.called(run)
             points = [
                 (float(x), float(y), name, None) for x, y in zip(steps, values, strict=True) if math.isfinite(float(y))
             ]

@@ -13,6 +13,7 @@ import numpy as np
 
 from aiayn.evaluation import significance
 from aiayn.identity import identity, leaves, settings
+from aiayn.naming import names
 from aiayn.runs.run import Run
 
 log = logging.getLogger(__name__)
@@ -94,6 +95,10 @@ class Row:
     def experiment(self) -> dict[str, Any]:
         """What makes it, for comparison; of `settings`, a part is said once."""
         return identity(self.config, but={"seed"})
+
+    def called(self, run: Run) -> str:
+        """A run of this row, by its seed where there are several."""
+        return self.name if len(self.runs) == 1 else f"{self.name}, seed {run.config.get('seed')}"
 
     @property
     def group(self) -> str:
@@ -244,25 +249,13 @@ def rows_of(runs: Sequence[Run], *, checkpoint: str | None = None, split: str | 
             place = checkpoint or report.get("checkpoint") or "last", split or report.get("split") or "dev"
             found.append(row := Row("", [], *place))
         row.runs.append(run)
-    for row, name in zip(found, names(found), strict=True):
+    configs = [{**row.config, "seed": None} if row.config else {} for row in found]
+    for row, name in zip(found, names(configs, [row.runs[0].row for row in found]), strict=True):
         row.name = name
     if any(row.group for row in found):
         base = next((row for row in found if row.group == "base"), found[0])
         found.sort(key=lambda row: place_in_table_3(row, base))
     return found
-
-
-def names(rows: Sequence[Row]) -> list[str]:
-    """The shortest names that tell the rows apart: of the experiments, of the folders without seeds, or the folders."""
-    swept = []
-    for row in rows:
-        folder, slash, last = row.runs[0].row.rpartition("/")
-        kept = ",".join(part for part in last.split(",") if not part.startswith("seed="))
-        swept.append(f"{folder}{slash}{kept}".strip("/") or str(row.config.get("name", "base")))
-    for choice in ([str(row.config.get("name") or "") for row in rows], swept):
-        if len(set(choice)) == len(rows) and all(choice):
-            return choice
-    return [row.runs[0].row for row in rows]
 
 
 def place_in_table_3(row: Row, base: Row) -> tuple[int, int, float]:

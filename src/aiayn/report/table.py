@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from aiayn.evaluation.significance import Interval
+from aiayn.naming import label
 from aiayn.report.claims import LEVEL, SENTENCES, Verdict
 from aiayn.report.rows import ONE_SEED, SETTINGS, Figure, Row, base_of, devices, differences, measured
 from aiayn.runs.run import Run
@@ -127,9 +128,11 @@ def with_interval(found: Interval | None) -> str:
 
 def shown_settings(rows: Sequence[Row]) -> dict[str, str]:
     """Names and keys of the settings that have a column."""
+    every = {key for row in rows for key in row.settings}
     if has_paper(rows):
         searched = [key for row in rows for key in row.settings if key.startswith("inference.")]
-        return SETTINGS | {key: key for key in searched if len({repr(row.settings.get(key)) for row in rows}) > 1}
+        differing = [key for key in searched if len({repr(row.settings.get(key)) for row in rows}) > 1]
+        return SETTINGS | {label(key, every): key for key in differing}
     keys = list(dict.fromkeys(key for row in rows for key in row.settings if key != "name"))
     differing = [key for key in keys if len({repr(row.settings.get(key)) for row in rows}) > 1]
     if "data.name" in differing:  # says it all, unless something else varies within a corpus
@@ -142,7 +145,7 @@ def shown_settings(rows: Sequence[Row]) -> dict[str, str]:
             > len({repr(row.settings.get("data.name")) for row in rows})
         ]
     follows = {key for key in ("model.d_k", "model.d_v") if all(is_default_width(row, key) for row in rows)}
-    return {key: key for key in differing if key not in follows}
+    return {label(key, every): key for key in differing if key not in follows}
 
 
 def is_default_width(row: Row, key: str) -> bool:
@@ -193,13 +196,14 @@ def notes(rows: Sequence[Row], command: str) -> Notes:
         ("commit", each(str(run.result.get("git_commit") or "") for _, run in runs)),
         ("devices", each(devices(run) for row in rows for run in row.done)),
     ]
-    for _, run in runs:
-        state, other = run.state, differences(run)
+    for row, run in runs:
+        state, other, name = run.state, differences(run), row.called(run)
         if state in ("done", "of another checkpoint") and other:
-            found.append(("other settings", f"{run.row} ran with {', '.join(other[:3])}{', ...' if other[3:] else ''}"))
+            found.append(("other settings", f"{name} ran with {', '.join(other[:3])}{', ...' if other[3:] else ''}"))
         elif state != "done":
-            found.append((state, f"{run.row}: {run.error}" if state == "failed" and run.error else run.row))
-    found += [("stale", f"{run.row}: {', '.join(run.changed)} changed since") for _, run in runs if run.stale]
+            found.append((state, f"{name}: {run.error}" if state == "failed" and run.error else name))
+    stale = [(row.called(run), ", ".join(run.changed)) for row, run in runs if run.stale]
+    found += [("stale", f"{name}: {changed} changed since") for name, changed in stale]
     return [(label, text) for label, text in found if text]
 
 

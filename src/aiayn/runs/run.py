@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from aiayn.identity import changed
+from aiayn.naming import names
 from aiayn.stored_config import checked
 
 log = logging.getLogger(__name__)
@@ -193,6 +194,11 @@ def read_rows(rows: Iterable[Any]) -> list[Run]:
     return runs
 
 
+def names_of(runs: Sequence[Run]) -> list[str]:
+    """What runs are called beside each other: by what differs between them."""
+    return names([run.config for run in runs], [run.row for run in runs])
+
+
 def checkpoint_paths(checkpoint: Any) -> str:
     """What `checkpoint=` names, as an evaluation records it: an absolute path; of an ensemble all, with commas."""
     paths = checkpoint if isinstance(checkpoint, Sequence) and not isinstance(checkpoint, str) else [checkpoint]
@@ -208,4 +214,5 @@ def read_folder(folder: Path) -> list[Run]:
     found = {path.parent for name in ("result.json", "evaluation.json") for path in folder.rglob(name)}
     if not found:
         raise ValueError(f"folder={folder} holds no run; name a run's folder, or a folder of runs.")
-    return [Run.read(path, row=str(path.relative_to(folder))) for path in sorted(found)]
+    rows = {path: str(path.relative_to(folder)) if path != folder else folder.resolve().name for path in found}
+    return [Run.read(path, row=rows[path]) for path in sorted(found)]

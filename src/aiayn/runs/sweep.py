@@ -9,11 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import TextIO
 
-from rich.box import SIMPLE_HEAD
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -32,19 +30,24 @@ class Progress:
     Attributes:
         run: Its folder.
         state: In words; those for one that went wrong begin with "failed".
+        name: What tables call it; the name of its folder, where it is given none.
         seconds: That it took so far; None where that is not known.
         started: When it was started, on the monotonic clock.
     """
 
     run: Run
     state: str
+    name: str = ""
     seconds: float | None = None
     started: float = 0.0
 
+    def __post_init__(self) -> None:
+        self.name = self.name or self.run.row
+
     @classmethod
-    def of(cls, run: Run) -> "Progress":
+    def of(cls, run: Run, name: str = "") -> "Progress":
         """What the folder alone tells."""
-        row = cls(run, run.stale or run.state)
+        row = cls(run, run.stale or run.state, name)
         if row.state == "running":
             with suppress(OSError):
                 row.seconds = time.time() - began(run)
@@ -96,8 +99,11 @@ class Progress:
 
 
 def duration(seconds: float | None) -> str:
-    """`1:02:03`."""
-    return "" if seconds is None else str(timedelta(seconds=round(seconds)))
+    """`1:02:03`, and `100:02:03`: no days."""
+    if seconds is None:
+        return ""
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 
 
 def changed(run: Run) -> float:
@@ -138,30 +144,31 @@ def first_step(file: Path) -> int:
 
 def table(rows: Sequence[Progress], *, most: int | None = None) -> Table:
     """The rows, or the `most` of them around the first that runs where there are more."""
-    shown = Table(title="Sweep", caption=counts(rows))
-    shown.add_column("row", overflow="fold")
-    shown.add_column("state")
-    for name in ("step", "dev BLEU", "left", "time"):
-        shown.add_column(name, justify="right", no_wrap=True)
+    shown = grid("row", "left", "time", caption=counts(rows))
     first = next((number for number, row in enumerate(rows) if row.state == "running"), 0)
     first = max(0, min(first - 1, len(rows) - most)) if most else 0
     for row in rows[first:][:most]:
         state, *cells = row.cells()
-        shown.add_row(Text(row.run.row), Text(state, style=STYLES.get(state.split()[0], "")), *cells)
+        shown.add_row(Text(row.name), Text(state, style=STYLES.get(state.split()[0], "")), *cells)
+    return shown
+
+
+def grid(first: str, *last: str, caption: str) -> Table:
+    """A table without rows yet, which fits 80 columns: a name, how it stands, and columns of figures."""
+    shown = Table(show_edge=False, pad_edge=False, caption=caption)
+    shown.add_column(first, overflow="fold")
+    shown.add_column("state")
+    for name in ("step", "dev\nBLEU", *last):
+        shown.add_column(name, justify="right", no_wrap=True)
     return shown
 
 
 def listing(rows: Sequence[Progress], *, most: int | None = None) -> Table:
     """Runs of any kind, a line each, or the `most` that changed last; the newest at the end, above the prompt."""
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False, caption=counts(rows))
-    shown.add_column("run", overflow="fold")
-    shown.add_column("state")
-    for name in ("step", "dev BLEU", "when"):
-        shown.add_column(name, justify="right", no_wrap=True)
+    shown = grid("run", "when", caption=counts(rows))
     for row in sorted(rows, key=lambda row: changed(row.run))[-(most or len(rows)) :]:
         state, step, bleu, *_ = row.cells()
-        name = row.run.folder.name if row.run.row == "." else row.run.row
-        shown.add_row(Text(name), Text(state, style=STYLES.get(state.split()[0], "")), step, bleu, row.when())
+        shown.add_row(Text(row.name), Text(state, style=STYLES.get(state.split()[0], "")), step, bleu, row.when())
     return shown
 
 
@@ -178,7 +185,7 @@ def show(rows: Sequence[Progress], *, shown_as: Callable[[Sequence[Progress]], T
     for row in rows:
         if row.state.startswith("failed"):
             file = row.run.folder / CONSOLE
-            said = f"{row.run.row} {row.state}: {row.run.error}{f'; see {file}' if file.exists() else ''}"
+            said = f"{row.name} {row.state}: {row.run.error}{f'; see {file}' if file.exists() else ''}"
             console.print(Text(said), soft_wrap=True)
     if any(row.state.startswith("stale") for row in rows):
         console.print("stale: done, but made of what has changed since; force=true runs such rows anew", soft_wrap=True)

@@ -142,7 +142,7 @@ def await_rows(rows: list["Progress"]) -> None:
     pause = 1.0
     try:
         for row in rows:
-            log.info("%s: %s; %s", row.run.row, row.state, row.run.folder)
+            log.info("%s: %s; %s", row.name, row.state, row.run.folder)
         while waiting := [row for row in rows if row.state in UNFINISHED]:
             time.sleep(pause)
             pause = min(1.1 * pause, LONGEST_PAUSE)
@@ -156,7 +156,7 @@ def await_rows(rows: list["Progress"]) -> None:
                 elif before == "queued":
                     row.begin()
                 if row.state != before:
-                    log.info("%s: %s", row.run.row, row.state)
+                    log.info("%s: %s", row.name, row.state)
     except KeyboardInterrupt:
         ids = sorted({slurm_id(row.run.folder).split("_")[0] for row in rows if row.state in UNFINISHED})
         log.warning("the jobs go on: `scancel %s` ends them, and the same command waits for them", " ".join(ids))

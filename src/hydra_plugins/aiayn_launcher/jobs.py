@@ -95,10 +95,11 @@ def resolved(job: Job) -> dict[str, Any]:
 
 def progress_of(jobs: Sequence[Job], state: str) -> list["Progress"]:
     """How far each job is, all of them in `state` at first."""
-    from aiayn.runs.run import Run
+    from aiayn.runs.run import Run, names_of
     from aiayn.runs.sweep import Progress
 
-    return [Progress(Run.read(job.folder, row=job.row, config=resolved(job)), state) for job in jobs]
+    runs = [Run.read(job.folder, row=job.row, config=resolved(job)) for job in jobs]
+    return [Progress(run, state, name) for run, name in zip(runs, names_of(runs), strict=True)]
 
 
 def refuse(jobs: Sequence[Job], rows: Sequence["Progress"]) -> None:
@@ -109,7 +110,7 @@ def refuse(jobs: Sequence[Job], rows: Sequence["Progress"]) -> None:
         try:
             check_run(job.config)
         except FORESEEN as error:
-            log.warning("%s is refused: %s", job.row, explain(error))
+            log.warning("%s is refused: %s", row.name, explain(error))
             job.folder.mkdir(parents=True, exist_ok=True)
             with (job.folder / CONSOLE).open("a") as lines:
                 lines.write(f"error: {explain(error)}\n")

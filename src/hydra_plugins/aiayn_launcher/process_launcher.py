@@ -110,7 +110,7 @@ class ProcessLauncher(Launcher):
                 if not signals:
                     trainer = row.run.config.get("trainer", {})
                     environment = share(trainer, slot=slot, parallel=self.parallel, gpus=gpus)
-                    self._run(job, row, f"[{number}/{len(jobs)}] {job.row}", environment, signals)
+                    self._run(job, row, f"[{number}/{len(jobs)}] {row.name}", environment, signals)
             finally:
                 slots.put(slot)
 
@@ -152,7 +152,7 @@ class ProcessLauncher(Launcher):
             self._command(job),
             job.folder / CONSOLE,
             environment=environment,
-            show=self._shower(job.row),
+            show=self._shower(row.name),
             signals=signals,
             stop_seconds=self.stop_seconds,
         )
