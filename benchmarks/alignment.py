@@ -11,6 +11,7 @@ something.
 import argparse
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
+from torch.nn import functional
 
 from aiayn.analysis.alignment import TOKENS, Link, links, shares
 from aiayn.analysis.weights import weights
@@ -89,9 +91,10 @@ def main() -> None:
     targets = [hypotheses[0].tokens for hypotheses in decode(model, sources)]
     silver = silver_links(list(text.pairs("train")), list(zip(test, vocabularies.target.decode(targets), strict=True)))
     found = Counter[str]()
-    for rows, read, written in batches(model, sources, list(map(np.array, targets)), tokens_per_batch=TOKENS):
-        cross = weights(model, read, written).cross
-        for name, score in scores(cross, real=written[:, 1:] != model.pad_id).items():
+    for rows, batch in batches(model, sources, list(map(np.array, targets)), tokens_per_batch=TOKENS):
+        whole = replace(batch, target=functional.pad(batch.target, (0, 1)))  # a query for EOS too
+        cross = weights(model, whole).cross
+        for name, score in scores(cross, real=batch.target[:, 1:] != model.pad_id).items():
             for row, attended in zip(rows, score.argmax(-1).tolist(), strict=True):
                 found[name] += len(silver[row].intersection(links(vocabularies, test[row], targets[row], attended)))
     total = sum(map(len, silver))

@@ -29,9 +29,10 @@ from aiayn.data.ragged import encode_pairs
 from aiayn.data.tokenizer import PAD, Tokenizer, Vocabularies
 from aiayn.model.attention.multi_head import MultiHeadAttention
 from aiayn.model.feed_forward.relu import FeedForward
+from aiayn.model.model import Model
 from aiayn.model.norm.post import PostNorm
 from aiayn.model.position.sinusoidal import SinusoidalPosition, sinusoids
-from aiayn.model.transformer import Transformer
+from aiayn.model.transformer import TranslationTransformer
 from aiayn.training.loss.label_smoothing import label_smoothed_cross_entropy
 from aiayn.training.module import losses
 
@@ -113,15 +114,16 @@ def plain_loss(model: nn.Module, batch: Batch) -> Tensor:
     )
 
 
-def aiayn_loss(model: Transformer, batch: Batch) -> Tensor:
-    loss, _, tokens = losses(model, batch, partial(label_smoothed_cross_entropy, label_smoothing=LABEL_SMOOTHING))
-    return loss / tokens
+def aiayn_loss(model: Model, batch: Batch) -> Tensor:
+    loss, *_ = losses(model, batch, partial(label_smoothed_cross_entropy, label_smoothing=LABEL_SMOOTHING))
+    return loss / len(batch.positions)
 
 
-def aiayn_model() -> Transformer:
-    return Transformer(
+def aiayn_model() -> TranslationTransformer:
+    return TranslationTransformer(
         VOCAB_SIZE,
-        layers=LAYERS,
+        encoder_layers=LAYERS,
+        decoder_layers=LAYERS,
         d_model=D_MODEL,
         dropout=DROPOUT,
         attention=partial(MultiHeadAttention, D_MODEL, HEADS, d_k=D_MODEL // HEADS, d_v=D_MODEL // HEADS),

@@ -19,7 +19,12 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from aiayn import resolvers, schema
 
 if TYPE_CHECKING:
-    from aiayn.model.transformer import Transformer
+    from torch import Tensor
+
+    from aiayn.data.batching import Batch
+    from aiayn.model.model import Model
+    from aiayn.model.transformer import TranslationTransformer
+    from aiayn.model.view import View
 
 ROOT = Path(__file__).parents[1]
 SMALL = [  # seconds on one core
@@ -136,7 +141,7 @@ def write_checkpoint(path: Path, *overrides: str, words: Sequence[str], seed: in
     text = [f"{word} {word}s" for word in words]
     vocabularies = Vocabularies.joint(Tokenizer.train(text, vocab_size=len(set("".join(text))) + len(words) + 9))
     torch.manual_seed(seed)
-    model = checkpoint.build_model(config["model"], **vocabularies.sizes)  # type: ignore[index]
+    model = checkpoint.build(config["model"], **vocabularies.sizes)  # type: ignore[index]
     torch.nn.init.normal_(model.embedding.weight, std=0.5)
     state = {f"model.{name}": value for name, value in model.state_dict().items()}
     content = {**checkpoint.contents(config, vocabularies), "state_dict": state, "global_step": step}  # type: ignore[arg-type]
@@ -209,9 +214,33 @@ def in_process(capsys: pytest.CaptureFixture[str]) -> CommandLine:
     return command_line
 
 
+def pairs(source: "Tensor", target: "Tensor") -> "Batch":
+    """What a model reads of sources and of targets from BOS on, padded with 0; `target` is what it reads, all of it."""
+    import numpy as np
+    from torch.nn.functional import pad
+
+    from aiayn.data.batching import Batch
+
+    return Batch.of(source.numpy(), pad(target, (0, 1)).numpy(), np.arange(len(source)))
+
+
+def view(queries: int, keys: int | None = None, **seen: Any) -> "View":
+    """What so many queries see of so many keys, both from position 0 on; `mask` and `causal` as `View` has them."""
+    import torch
+
+    from aiayn.model.view import View
+
+    return View(torch.arange(queries), torch.arange(queries if keys is None else keys), **seen)
+
+
+def logits(model: "Model", source: "Tensor", target: "Tensor") -> "Tensor":
+    """Of every next token, `(batch, target, vocab)`."""
+    return model.project(model(pairs(source, target)).features)
+
+
 @pytest.fixture
-def build() -> Callable[..., "Transformer"]:
-    """Build a small Transformer in evaluation mode, of distinct sizes, so that a swapped axis shows."""
+def build() -> Callable[..., "TranslationTransformer"]:
+    """Build a small Model in evaluation mode, of distinct sizes, so that a swapped axis shows."""
     # Imported here, so that tests of the command line need not wait for torch.
     import torch
 
@@ -219,7 +248,7 @@ def build() -> Callable[..., "Transformer"]:
     from aiayn.model.feed_forward.relu import FeedForward
     from aiayn.model.norm.post import PostNorm
     from aiayn.model.position.sinusoidal import SinusoidalPosition
-    from aiayn.model.transformer import Transformer
+    from aiayn.model.transformer import TranslationTransformer
 
     def build(
         *,
@@ -233,14 +262,19 @@ def build() -> Callable[..., "Transformer"]:
         d_v: int = 7,
         dropout: float = 0.0,
         position: Callable[..., torch.nn.Module] = SinusoidalPosition,
-    ) -> Transformer:
+        encoder_layers: int | None = None,
+        source_vocab_size: int | None = None,
+        **attention: Any,
+    ) -> TranslationTransformer:
         torch.manual_seed(seed)
-        model = Transformer(
+        model = TranslationTransformer(
             vocab_size,
-            layers=layers,
+            source_vocab_size=source_vocab_size,
+            encoder_layers=encoder_layers or layers,
+            decoder_layers=layers,
             d_model=d_model,
             dropout=dropout,
-            attention=partial(MultiHeadAttention, d_model, heads, d_k=d_k, d_v=d_v),
+            attention=partial(MultiHeadAttention, d_model, heads, d_k=d_k, d_v=d_v, **attention),
             feed_forward=partial(FeedForward, d_model, d_ff),
             norm=partial(PostNorm, d_model, dropout),
             position=partial(position, d_model),

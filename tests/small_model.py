@@ -6,7 +6,10 @@ from aiayn.checkpoints import checkpoint
 from aiayn.data.tokenizer import Vocabularies
 
 MODEL = {
-    "layers": 2,
+    "_target_": "aiayn.model.transformer.TranslationTransformer",
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "end": None,
     "d_model": 6,
     "dropout": 0.0,
     "attention": {
@@ -31,6 +34,6 @@ MODEL = {
 def content(vocabularies: Vocabularies, *, seed: int, step: int) -> dict:
     """What a run would save, of a model with random weights."""
     torch.manual_seed(seed)
-    model = checkpoint.build_model(MODEL, **vocabularies.sizes)
+    model = checkpoint.build(MODEL, **vocabularies.sizes)
     state = {f"model.{name}": value for name, value in model.state_dict().items()}
     return {**checkpoint.contents({"model": MODEL}, vocabularies), "state_dict": state, "global_step": step}

@@ -4,7 +4,7 @@ import pytest
 import torch
 from conftest import ROOT, composed
 
-from aiayn.checkpoints.checkpoint import build_model
+from aiayn.checkpoints.checkpoint import build as build_model
 from aiayn.cost.counting import Sizes, training_flops
 
 # Table 3: N, d_model, d_ff, h, d_k, d_v, P_drop, eps_ls, thousands of steps, PPL, BLEU, millions of parameters. What a

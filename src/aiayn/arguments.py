@@ -62,7 +62,7 @@ def check_arguments(config: Any, key: str = "") -> None:
     for name, value in config.items():
         if name.startswith("_"):  # a word to Hydra
             continue
-        if name not in taken and not takes_all:
+        if name not in taken and not takes_all and key != "model":  # whose other keys are sizes for its parts
             near = get_close_matches(name, taken, n=1) or [", ".join(taken)]
             raise ValueError(f"{key}.{name}: {config['_target_']} takes no {name}; it takes {near[0]}.")
         if not fits(value, hints.get(name, Any)):

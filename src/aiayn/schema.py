@@ -33,13 +33,17 @@ class Config:
 
 @dataclass
 class ModelConfig:
-    """Sizes with the paper's symbols, and the parts that `Transformer` is built from."""
+    """The model's class, sizes with the paper's symbols, and the parts that it is built from."""
 
+    _target_: str = MISSING
     name: str = MISSING
     layers: int = MISSING
+    encoder_layers: int = MISSING
+    decoder_layers: int = MISSING
     d_model: int = MISSING
     d_ff: int = MISSING
     heads: int = MISSING
+    kv_heads: int = MISSING
     d_k: int = MISSING
     d_v: int = MISSING
     dropout: float = MISSING
@@ -47,6 +51,7 @@ class ModelConfig:
     position: dict[str, Any] = MISSING
     feed_forward: dict[str, Any] = MISSING
     norm: dict[str, Any] = MISSING
+    end: Any = None  # what follows the last layer, such as a pre-norm's final norm; a norm's file may set it
 
 
 @dataclass
@@ -161,9 +166,12 @@ RANGES: dict[str, tuple[float, float]] = {
     "data.prepare_workers": (1, 1025),
     "data.loader_workers": (0, 1025),
     "model.layers": (1, 1001),  # Wang et al. 2022, DeepNet
+    "model.encoder_layers": (1, 1001),
+    "model.decoder_layers": (1, 1001),
     "model.d_model": (1, 2**17),
     "model.d_ff": (1, 2**20),
     "model.heads": (1, 2**17),
+    "model.kv_heads": (1, 2**17),
     "model.d_k": (1, 2**17),
     "model.d_v": (1, 2**17),
     "model.dropout": (0, 1),

@@ -15,6 +15,19 @@ from aiayn.schema import DataConfig, InferenceConfig, ModelConfig, PaperConfig, 
 
 MOST_VALUES, DEEPEST = 100_000, 40  # a run of ours has a few hundred values, four levels deep
 LARGEST = 2**63  # whole numbers are below it
+# Of configs of before the model's class was one of its keys: what it was, and where its parts and corpora are now.
+MODEL = "aiayn.model.transformer.TranslationTransformer"
+MOVED = {
+    "aiayn.model.attention.MultiHeadAttention": "aiayn.model.attention.multi_head.MultiHeadAttention",
+    "aiayn.model.feed_forward.FeedForward": "aiayn.model.feed_forward.relu.FeedForward",
+    "aiayn.model.norm.PostNorm": "aiayn.model.norm.post.PostNorm",
+    "aiayn.model.position.SinusoidalPosition": "aiayn.model.position.sinusoidal.SinusoidalPosition",
+    "aiayn.model.position.LearnedPosition": "aiayn.model.position.learned.LearnedPosition",
+    "aiayn.data.numbers.Numbers": "aiayn.data.corpora.numbers.Numbers",
+    "aiayn.data.parallel_text.TextFiles": "aiayn.data.corpora.text.TextFiles",
+    "aiayn.data.parallel_text.HubText": "aiayn.data.corpora.hub.HubText",
+    "aiayn.data.parallel_text.multi30k": "aiayn.data.corpora.multi30k.multi30k",
+}
 
 
 @dataclass
@@ -44,9 +57,26 @@ def checked(config: Any) -> dict[str, Any]:
             OmegaConf would resolve (`${oc.env:HOME}`); or if there are too many of them.
     """
     _check_plain(config)
-    found = _typed(config, OmegaConf.structured(StoredConfig))
+    found = _typed(_renewed(config), OmegaConf.structured(StoredConfig))
     check_ranges(found)
     return found
+
+
+def _renewed(config: Any) -> Any:
+    """A config of before the model's class was one of its keys, with the names of today."""
+    model = config.get("model") if isinstance(config, dict) else None
+    if not isinstance(model, dict) or "attention" not in model or "_target_" in model:
+        return config
+    sizes = {"encoder_layers": "layers", "decoder_layers": "layers", "kv_heads": "heads"}
+    added = {name: model[key] for name, key in sizes.items() if key in model}
+    return _moved({**config, "model": {**model, "_target_": MODEL, **added}})
+
+
+def _moved(value: Any) -> Any:
+    """With the classes' names of today."""
+    if isinstance(value, dict):
+        return {key: _moved(part) for key, part in value.items()}
+    return MOVED.get(value, value) if isinstance(value, str) else value
 
 
 def _check_plain(config: Any) -> None:

@@ -25,7 +25,8 @@ def attending(monkeypatch):
     """Let models attend as a function of the model tells: for each target position the source position."""
 
     def attend(positions):
-        def found(model, source, target):
+        def found(model, batch):
+            source, target = batch.source, batch.target[:, :-1]
             cross = torch.full((2, len(source), 3, target.size(1), source.size(1)), 0.1)
             for query, key in enumerate(positions(model)[: target.size(1)]):
                 cross[1, :, :, query, key] = 0.4

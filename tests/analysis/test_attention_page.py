@@ -6,6 +6,7 @@ import re
 import pytest
 import torch
 from browser import shown
+from conftest import pairs
 
 from aiayn.analysis.figures import COLORS, LEAST
 from aiayn.analysis.page import HERE, attention, labels, page
@@ -22,7 +23,7 @@ def test_the_data_are_the_weights_of_the_sentence(build):
     data = attention(model, vocabularies, source, target)
     assert data["source"] == ["c", "c", "\u00b7ab", "</s>"]
     assert data["target"] == ["<s>", "c", "\u00b7ab", "c"]
-    found = weights(model, torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]]))
+    found = weights(model, pairs(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]])))
     for kind in ("encoder", "decoder", "cross"):
         torch.testing.assert_close(torch.tensor(data[kind]), getattr(found, kind)[:, 0], atol=5e-4, rtol=0)
     assert len(max(re.findall(r"\d+\.\d+", json.dumps(data)), key=len)) <= len("0.123")

@@ -5,10 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from conftest import logits, view
 
 from aiayn.analysis import heads
 from aiayn.analysis.heads import losses, masked, measures
 from aiayn.analysis.weights import Weights, weights
+from aiayn.data.batching import Batch
 from aiayn.data.tokenizer import BOS, EOS, PAD, Tokenizer, Vocabularies
 from aiayn.evaluation.metric import sacre_bleu
 from aiayn.inference.translation import translator
@@ -22,8 +24,8 @@ def by_hand(model, pairs):
     """Entropy, distance and confidence by kind, layer and head: one sentence, layer, head and query after the other."""
     found: dict[str, dict[tuple[int, int, int], list[float]]] = {"entropy": {}, "distance": {}, "confidence": {}}
     for read, written in pairs:
-        source, target = torch.tensor([[*read, EOS]]), torch.tensor([[BOS, *written]])
-        of = weights(model, source, target)
+        source, target = torch.tensor([[*read, EOS]]), torch.tensor([[BOS, *written, EOS]])
+        of = weights(model, Batch.of(source.numpy(), target.numpy(), np.zeros(1, np.int64)))
         for kind, values in enumerate((of.encoder, of.decoder, of.cross)):
             queries, keys = values.shape[-2:]
             for layer, head, query in np.ndindex(values.size(0), values.size(2), queries):
@@ -57,8 +59,8 @@ def test_heads_that_look_everywhere_alike(build):
     model = build()
     for module in model.modules():
         if isinstance(module, MultiHeadAttention):
-            for parameter in module.projection.parameters():
-                parameter.detach()[: module.widths[0]] = 0  # queries, so that all scores are zero
+            for parameter in module.query.parameters():
+                parameter.detach().zero_()  # so that all scores are zero
     found = measures(model, [np.arange(4, 10)], [np.arange(4, 8)], tokens_per_batch=100)
     entropies = [math.log(7), np.mean(np.log(range(1, 6))), math.log(7)]
     confidences = [1 / 7, np.mean(1 / np.arange(1, 6)), 1 / 7]
@@ -104,10 +106,11 @@ def test_a_masked_head_is_one_whose_context_is_zero(head, of_memory):
     torch.manual_seed(1)
     attention = MultiHeadAttention(11, 3, d_k=5, d_v=7).eval()
     query, memory = torch.randn(2, 13, 11), torch.randn(2, 3, 11) if of_memory else None
-    context = scaled_dot_product_attention(*attention.project(query, memory), mask=None, causal=False)
+    seen = view(13, 3 if of_memory else 13)
+    context = scaled_dot_product_attention(*attention.project(query, memory, view=seen), view=seen)
     context[:, head] = 0
     with masked(attention, head):
-        found = attention(query, memory)
+        found = attention(query, memory, view=seen)
     torch.testing.assert_close(found, attention.output(context.transpose(1, 2).flatten(2)))
 
 
@@ -141,8 +144,8 @@ def model(build, tokenizer, texts):
     target = torch.nn.functional.pad(source, (1, -1), value=BOS)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
     for _ in range(97):
-        logits = model(source, target).flatten(0, 1)
-        torch.nn.functional.cross_entropy(logits, source.flatten(), ignore_index=PAD).backward()
+        found = logits(model, source, target).flatten(0, 1)
+        torch.nn.functional.cross_entropy(found, source.flatten(), ignore_index=PAD).backward()
         optimizer.step()
         optimizer.zero_grad()
     model.encoder.layers[0].self_attention.output.weight.detach()[:, 7:] = 0

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from conftest import pairs
 
 from aiayn.analysis.weights import attentions, weights
 
@@ -17,7 +18,7 @@ def model(build):
 
 
 def test_every_row_sums_to_one(model):
-    found = weights(model, SOURCE, TARGET)
+    found = weights(model, pairs(SOURCE, TARGET))
     shapes = {"encoder": (7, 7), "decoder": (5, 5), "cross": (5, 7)}
     for kind, shape in shapes.items():
         assert getattr(found, kind).shape == (LAYERS, 2, HEADS, *shape)
@@ -25,7 +26,7 @@ def test_every_row_sums_to_one(model):
 
 
 def test_nothing_attends_to_padding_or_to_what_comes_later(model):
-    found = weights(model, SOURCE, TARGET)
+    found = weights(model, pairs(SOURCE, TARGET))
     assert (found.encoder[:, 1, :, :, 4:] == 0).all()
     assert (found.cross[:, 1, :, :, 4:] == 0).all()
     assert (found.decoder.triu(1) == 0).all()
@@ -38,23 +39,23 @@ def test_the_values_weighted_are_the_modules_own_output(model, kind):
     stack, name = KINDS[kind].split(".")
     calls = []
     for layer in getattr(model, stack).layers:
-        getattr(layer, name).register_forward_hook(lambda *call: calls.append(call))
-    found = getattr(weights(model, SOURCE, TARGET), kind)
+        getattr(layer, name).register_forward_hook(lambda *call: calls.append(call), with_kwargs=True)
+    found = getattr(weights(model, pairs(SOURCE, TARGET)), kind)
     assert len(calls) == LAYERS
-    for layer, (module, inputs, output) in zip(found, calls, strict=True):
-        _, _, value = module.project(*inputs)
+    for layer, (module, inputs, options, output) in zip(found, calls, strict=True):
+        _, _, value = module.project(*inputs, view=options["view"])
         torch.testing.assert_close(module.output((layer @ value).transpose(1, 2).flatten(2)), output)
 
 
 def test_padding_changes_no_weight_of_a_sentence(model):
-    together, alone = weights(model, SOURCE, TARGET), weights(model, SOURCE[1:, :4], TARGET[1:, :3])
+    together, alone = weights(model, pairs(SOURCE, TARGET)), weights(model, pairs(SOURCE[1:, :4], TARGET[1:, :3]))
     torch.testing.assert_close(together.encoder[:, 1:, :, :4, :4], alone.encoder)
     torch.testing.assert_close(together.decoder[:, 1:, :, :3, :3], alone.decoder)
     torch.testing.assert_close(together.cross[:, 1:, :, :3, :4], alone.cross)
 
 
 def test_every_attention_is_of_a_kind(model):
-    found = attentions(model, "project", "heads", "output")
+    found = attentions(model, "weights", "heads", "output")
     names = {of: name for name, of in model.named_modules()}
     assert {kind: [names[module] for module in modules] for kind, modules in found.items()} == {
         kind: [name.replace(".", f".layers.{layer}.") for layer in range(LAYERS)] for kind, name in KINDS.items()
@@ -67,22 +68,22 @@ def hooks(model) -> int:
 
 
 def test_no_hook_is_left_behind(model):
-    weights(model, SOURCE, TARGET)
+    weights(model, pairs(SOURCE, TARGET))
     assert hooks(model) == 0
     with pytest.raises(IndexError):
-        weights(model, SOURCE + 1000, TARGET)
+        weights(model, pairs(SOURCE + 1000, TARGET))
     assert hooks(model) == 0
 
 
 class Opaque(torch.nn.Module):
     """An attention that computes no weights."""
 
-    def forward(self, query, memory=None, *, mask=None, cache=None, causal=False):
+    def forward(self, query, memory=None, *, view, cache=None):
         return query
 
 
 def test_an_attention_without_queries_and_keys_is_refused(model):
     model.decoder.layers[1].cross_attention = Opaque()
-    with pytest.raises(ValueError, match="Opaque does not show its heads: it has no `project`; MultiHeadAttention has"):
-        weights(model, SOURCE, TARGET)
+    with pytest.raises(ValueError, match="Opaque does not show its heads: it has no `weights`; MultiHeadAttention has"):
+        weights(model, pairs(SOURCE, TARGET))
     assert hooks(model) == 0

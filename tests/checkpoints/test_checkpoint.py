@@ -48,7 +48,7 @@ def test_comparing_the_sizes_of_weights_computes_none(
     }
     model = {**MODEL, "position": {**MODEL["position"], **part}}
     torch.manual_seed(1)
-    built = checkpoint.build_model(model, **vocabularies.sizes)
+    built = checkpoint.build(model, **vocabularies.sizes)
     loaded = Checkpoint(built.state_dict(), {"model": model}, vocabularies, 1)
     with Calls():
         loaded.model()
@@ -83,12 +83,12 @@ def test_the_average_is_of_the_weights_as_they_were_trained(vocabularies: Vocabu
     ("change", "message"),
     [
         ({"extra": "${oc.create:{_target_:os.mkdir,path:made}}"}, "interpolation"),
-        ({"layers": None}, r"model\.layers must be of the type int, got None"),
-        ({"layers": 10**7}, r"model\.layers must be at least 1 and below 1001, got 10000000"),
-        ({"layers": 1000}, r"do not fit its config: model\.layers=1000"),
+        ({"encoder_layers": None}, r"model\.encoder_layers must be of the type int, got None"),
+        ({"decoder_layers": 10**7}, r"model\.decoder_layers must be at least 1 and below 1001, got 10000000"),
+        ({"encoder_layers": 1000}, r"do not fit its config: model\.encoder_layers=1000"),
         ({"attention": None}, r"model\.attention must be of the type dict.*, got None"),
         ({"norm": {"_target_": "aiayn.model.norm.post.PostNorm"}}, "describes no model of ours"),
-        ({"norm": {"_target_": "aiayn.model.encoder.Encoder", "layers": 10**7}}, "only what is ours there"),
+        ({"norm": {"_target_": "aiayn.model.stack.Stack", "layers": 10**7}}, "only what is ours there"),
         ({"d_model": 10**5}, "weights do not fit its config"),
         ({"d_model": 10**18}, r"model\.d_model must be at least 1 and below 131072, got 10"),
         ({"position": {**MODEL["position"], "max_length": 10**9}}, r"max_length must be .* below 131072, got 10"),

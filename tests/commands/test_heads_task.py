@@ -12,7 +12,7 @@ from conftest import SMALL, Told, write_checkpoint
 from aiayn.checkpoints import checkpoint
 from aiayn.commands.heads import cells, heads, notes
 from aiayn.inference.export import write_safetensors
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_an_attention_without_heads_to_see_is_refused(
 ) -> None:
     build = checkpoint.Checkpoint.model
 
-    def opaque(self: checkpoint.Checkpoint, accelerator: str, **trusting: Any) -> Transformer:
+    def opaque(self: checkpoint.Checkpoint, accelerator: str, **trusting: Any) -> Model:
         model = build(self, accelerator, **trusting)
         delattr(model.encoder.layers[0].self_attention, missing)
         return model

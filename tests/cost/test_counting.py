@@ -1,14 +1,14 @@
 import pytest
 import torch
-from conftest import ROOT, composed
+from conftest import ROOT, composed, logits, pairs
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from aiayn.checkpoints.checkpoint import build_model
+from aiayn.checkpoints.checkpoint import build as build_model
 from aiayn.cost import counting as cost
 from aiayn.cost.counting import Sizes
 from aiayn.model.attention import multi_head as attention
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 from aiayn.training.loss.label_smoothing import CHUNK_ELEMENTS
 
 SIZES = {"layers": 2, "d_model": 14, "d_ff": 22, "heads": 3, "d_k": 5, "d_v": 7}
@@ -16,7 +16,7 @@ SMALL = {"layers": 3, "d_model": 256, "d_ff": 1024, "heads": 4, "d_k": 64, "d_v"
 BASE_LAYER = {"layers": 1, "d_model": 512, "d_ff": 2048, "heads": 8, "d_k": 64, "d_v": 64}
 
 
-def build(sizes: dict[str, int], *, vocab_size: int, dropout: float = 0.0) -> Transformer:
+def build(sizes: dict[str, int], *, vocab_size: int, dropout: float = 0.0) -> Model:
     parts = {
         "attention": (
             "attention.multi_head.MultiHeadAttention",
@@ -29,7 +29,13 @@ def build(sizes: dict[str, int], *, vocab_size: int, dropout: float = 0.0) -> Tr
     nodes = {
         name: {"_target_": f"aiayn.model.{path}", "_partial_": True, **sizes} for name, (path, sizes) in parts.items()
     }
-    top = {"layers": sizes["layers"], "d_model": sizes["d_model"], "dropout": dropout}
+    depths = {f"{side}_layers": sizes["layers"] for side in ("encoder", "decoder")}
+    top = {
+        "_target_": "aiayn.model.transformer.TranslationTransformer",
+        **depths,
+        "d_model": sizes["d_model"],
+        "dropout": dropout,
+    }
     return build_model({**top, **nodes}, vocab_size=vocab_size)
 
 
@@ -37,7 +43,7 @@ def test_training_flops_are_those_that_torch_counts() -> None:
     model = build(SIZES, vocab_size=31)
     source, target = torch.randint(4, 31, (3, 17)), torch.randint(4, 31, (3, 13))
     with FlopCounterMode(display=False) as counter:
-        model(source, target).sum().backward()
+        logits(model, source, target).sum().backward()
     ours = cost.training_flops(
         Sizes.of(SIZES, vocab_size=31),
         source_tokens=3 * 17,
@@ -76,8 +82,8 @@ def test_parameters_are_those_of_every_row_of_table_3(row: str, scale: str) -> N
 def test_activations_are_what_autograd_keeps(
     sizes: dict[str, int], bfloat16: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fused(query, key, value, *, mask, causal):  # as on a GPU; on a CPU bfloat16 goes another way in training
-        return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
+    def fused(query, key, value, *, view, bias):  # as on a GPU; on a CPU bfloat16 goes another way in training
+        return functional.scaled_dot_product_attention(query, key, value, attn_mask=view.mask, is_causal=view.causal)
 
     monkeypatch.setattr(attention, "scaled_dot_product_attention", fused)
     model = build(sizes, vocab_size=101)  # without dropout, whose masks are others on a CPU
@@ -95,7 +101,7 @@ def test_activations_are_what_autograd_keeps(
         torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
         torch.autocast("cpu", torch.bfloat16, enabled=bfloat16),
     ):
-        features = model.features(tokens, tokens)
+        features = model(pairs(tokens, tokens)).features
     measured = sum(kept.values())
     if bfloat16:  # the weights, cast; counted with the weights
         measured -= 2 * cost.parameters(Sizes.of(sizes, vocab_size=0))

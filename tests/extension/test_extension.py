@@ -83,8 +83,9 @@ def test_an_auxiliary_loss_is_logged_by_its_name(table: Path) -> None:
 
 def test_padding_has_no_part_in_an_auxiliary_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(HERE)
-    from aiayn.model.view import View
     from mypackage.experts import Experts
+
+    from aiayn.model.view import View
 
     torch.manual_seed(1)
     part, x = Experts(5, 7, experts=3, balance=0.1), torch.randn(2, 11, 5)

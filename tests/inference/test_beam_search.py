@@ -6,12 +6,13 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from conftest import logits
 
 from aiayn.inference.beam_search import Hypothesis, by_length, decode, length_penalty, search
+from aiayn.model.model import Model
 from aiayn.model.position.learned import LearnedPosition
-from aiayn.model.transformer import Transformer
 
-Build = Callable[..., Transformer]
+Build = Callable[..., Model]
 PAD, UNK, BOS, EOS = range(4)
 NO_TEXT = [PAD, UNK, BOS]  # what no target holds
 
@@ -20,7 +21,7 @@ NO_TEXT = [PAD, UNK, BOS]  # what no target holds
 def opinionated(build: Build) -> Build:
     """Random models that are far from uniform, so that hypotheses differ and end at different lengths."""
 
-    def opinionated(seed: int, **sizes: int) -> Transformer:
+    def opinionated(seed: int, **sizes: int) -> Model:
         model = build(seed=seed, **sizes)
         torch.nn.init.normal_(model.embedding.weight, std=0.5)
         return model
@@ -38,7 +39,7 @@ def padded(sources: list[np.ndarray]) -> torch.Tensor:
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
 
 
-def exhaustive(model: Transformer, source: np.ndarray, limit: int, alpha: float) -> list[Hypothesis]:
+def exhaustive(model: Model, source: np.ndarray, limit: int, alpha: float) -> list[Hypothesis]:
     """Every target of at most `limit` tokens with EOS, scored without cache or beam, best first."""
     words = [token for token in range(model.embedding.num_embeddings) if token not in (*NO_TEXT, EOS)]
     found = []
@@ -47,8 +48,8 @@ def exhaustive(model: Transformer, source: np.ndarray, limit: int, alpha: float)
             len(words) ** (length - 1), length - 1
         )
         targets = torch.nn.functional.pad(torch.nn.functional.pad(tokens, (1, 0), value=BOS), (0, 1), value=EOS)
-        logits = model(padded([source]).expand(len(targets), -1), targets[:, :-1])
-        log_probability = logits.log_softmax(-1).gather(2, targets[:, 1:, None]).sum((1, 2))
+        scored = logits(model, padded([source]).expand(len(targets), -1), targets[:, :-1])
+        log_probability = scored.log_softmax(-1).gather(2, targets[:, 1:, None]).sum((1, 2))
         scores = log_probability / ((5 + length) / 6) ** alpha
         found += [
             Hypothesis(*row) for row in zip(tokens.tolist(), scores.tolist(), log_probability.tolist(), strict=True)
@@ -76,7 +77,7 @@ class Chain:
         return self.table[tokens].log()
 
     def search(self, **settings: Any) -> list[Hypothesis]:
-        return search(cast(Transformer, self), torch.tensor([[5, EOS]]), **settings)[0]
+        return search(cast(Model, self), torch.tensor([[5, EOS]]), **settings)[0]
 
 
 def test_a_finished_hypothesis_does_not_stop_one_that_can_still_win() -> None:
@@ -124,9 +125,9 @@ def test_beam_one_is_greedy_argmax(opinionated: Build) -> None:
     for source, hypotheses in zip(sources, found, strict=True):
         target = [BOS]
         while target[-1] != EOS and len(target) <= len(source) + 1 + 7:
-            logits = model(padded([source]), torch.tensor([target]))[0, -1]
-            logits[NO_TEXT] = -torch.inf
-            target.append(int(logits.argmax()))
+            found = logits(model, padded([source]), torch.tensor([target]))[0, -1]
+            found[NO_TEXT] = -torch.inf
+            target.append(int(found.argmax()))
         tokens = [token for token in target[1:] if token != EOS][: len(source) + 7]  # EOS is forced at the limit
         assert [hypothesis.tokens for hypothesis in hypotheses] == [tokens]
 
@@ -148,7 +149,7 @@ def test_a_hypothesis_is_scored_by_the_probability_of_its_tokens_and_eos(opinion
     source = sentences(1, 97, 13)
     for hypothesis in search(model, padded(source), beam=5, alpha=0.6)[0]:
         target = torch.tensor([[BOS, *hypothesis.tokens, EOS]])
-        chosen = model(padded(source), target[:, :-1]).log_softmax(-1).gather(2, target[:, 1:, None])
+        chosen = logits(model, padded(source), target[:, :-1]).log_softmax(-1).gather(2, target[:, 1:, None])
         assert hypothesis.log_probability == pytest.approx(chosen.sum().item(), abs=1e-4)
         length = len(hypothesis.tokens) + 1
         assert hypothesis.score == pytest.approx(hypothesis.log_probability / ((5 + length) / 6) ** 0.6)

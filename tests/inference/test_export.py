@@ -35,20 +35,32 @@ def model_of(vocabularies: Vocabularies) -> Callable[..., Checkpoint]:
     """A checkpoint with random weights, far from uniform, of distinct sizes."""
 
     def model_of(
-        *, seed: int = 1, d_k: int = 11, d_v: int = 11, position: str = "Sinusoidal", **extra: Any
+        *,
+        seed: int = 1,
+        d_k: int = 11,
+        d_v: int = 11,
+        position: str = "Sinusoidal",
+        encoder_layers: int = 2,
+        kv_heads: int = 2,
+        **extra: Any,
     ) -> Checkpoint:
         torch.manual_seed(seed)
         width = {"d_model": 22}
         config = {
             **width,
-            "layers": 2,
+            "_target_": "aiayn.model.transformer.TranslationTransformer",
+            "encoder_layers": encoder_layers,
+            "decoder_layers": 2,
+            "end": None,
             "dropout": 0.1,
-            "attention": part("attention.multi_head.MultiHeadAttention", **width, heads=2, d_k=d_k, d_v=d_v),
+            "attention": part(
+                "attention.multi_head.MultiHeadAttention", **width, heads=2, kv_heads=kv_heads, d_k=d_k, d_v=d_v
+            ),
             "feed_forward": part("feed_forward.relu.FeedForward", **width, d_ff=31),
             "norm": part("norm.post.PostNorm", **width, dropout=0.1),
             "position": part(f"position.{position.lower()}.{position}Position", **width, **extra),
         }
-        model = checkpoint.build_model(config, **vocabularies.sizes)
+        model = checkpoint.build(config, **vocabularies.sizes)
         torch.nn.init.normal_(model.embedding.weight, std=0.5)
         for parameter in model.parameters():
             if parameter.dim() == 1:  # biases and gains, which begin at 0 or 1
@@ -90,6 +102,8 @@ KINDS = [
     {"d_k": 3},
     {"d_v": 5, "position": "Learned"},
     {"d_k": 13, "d_v": 17},
+    {"kv_heads": 1, "d_v": 5},
+    {"encoder_layers": 3},
 ]
 
 

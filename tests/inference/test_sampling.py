@@ -13,9 +13,9 @@ from scipy.stats import chisquare
 from test_beam_search import NO_TEXT, opinionated, sentences  # noqa: F401
 
 from aiayn.inference import beam_search, sampling
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 
-Build = Callable[..., Transformer]
+Build = Callable[..., Model]
 PAD, UNK, BOS, EOS = range(4)
 ROWS = {  # of a model whose next token depends on the last one only; a fifth of every row is what no target holds
     BOS: [0.05, 0.1, 0.05, 0.08, 0.40, 0.24, 0.08],
@@ -46,9 +46,7 @@ class Chain(torch.nn.Module):
 
 def drawn(count: int, **settings: Any) -> list[beam_search.Hypothesis]:
     """Samples of at most two tokens and EOS."""
-    (found,) = sampling.decode(
-        cast(Transformer, Chain()), [np.array([5])], n_best=count, max_extra_length=1, **settings
-    )
+    (found,) = sampling.decode(cast(Model, Chain()), [np.array([5])], n_best=count, max_extra_length=1, **settings)
     return found
 
 
@@ -155,11 +153,11 @@ def test_no_sample_holds_what_is_no_text_or_passes_the_limit(opinionated: Build)
 )
 def test_an_illegal_setting_is_named(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        sampling.decode(cast(Transformer, Chain()), [np.array([5])], **settings)
+        sampling.decode(cast(Model, Chain()), [np.array([5])], **settings)
 
 
 def test_a_diverged_model_is_said_to_be_one() -> None:
     model = Chain()
     model.table.data.fill_(torch.nan)
     with pytest.raises(ValueError, match="Its training diverged"):
-        sampling.decode(cast(Transformer, model), [np.array([5])])
+        sampling.decode(cast(Model, model), [np.array([5])])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from conftest import logits
 
 from aiayn.data.tokenizer import BOS, EOS, Tokenizer, Vocabularies
 from aiayn.inference.scoring import log_likelihoods
@@ -18,8 +19,8 @@ def vocabularies() -> Vocabularies:
 
 def by_hand(model, vocabularies, source: str, target: str) -> float:
     read, written = (vocabularies.source.encode([text])[0].tolist() for text in (source, target))
-    logits = model(torch.tensor([[*read, EOS]]), torch.tensor([[BOS, *written]]))[0]
-    return logits.log_softmax(-1)[range(len(written) + 1), [*written, EOS]].sum().item()
+    found = logits(model, torch.tensor([[*read, EOS]]), torch.tensor([[BOS, *written]]))[0]
+    return found.log_softmax(-1)[range(len(written) + 1), [*written, EOS]].sum().item()
 
 
 @pytest.mark.parametrize("tokens_per_batch", [1, 12, 1000])

@@ -2,21 +2,20 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from conftest import logits, pairs
 from torch import Tensor, nn
 
+from aiayn.model.model import Model
 from aiayn.model.position.learned import LearnedPosition
 from aiayn.model.position.sinusoidal import SinusoidalPosition
-from aiayn.model.transformer import Transformer
 
-Build = Callable[..., Transformer]
+Build = Callable[..., Model]
 
 
-def torch_names(ours: dict[str, Tensor]) -> dict[str, Tensor]:
+def torch_names(ours: dict[str, Tensor], *, heads: int) -> dict[str, Tensor]:
     """The state dict of our layers under the names of torch.nn.Transformer."""
     names = {
-        "self_attention.projection.": "self_attn.in_proj_",
         "self_attention.output.": "self_attn.out_proj.",
-        "cross_attention.projection.": "multihead_attn.in_proj_",
         "cross_attention.output.": "multihead_attn.out_proj.",
         "feed_forward.inner.": "linear1.",
         "feed_forward.outer.": "linear2.",
@@ -30,14 +29,20 @@ def torch_names(ours: dict[str, Tensor]) -> dict[str, Tensor]:
             for our, their in (names | {"feed_forward_norm.norm.": last}).items():
                 name = name.replace(f".{our}", f".{their}")
             theirs[name] = weight
+    for ours, their in (("self_attention", "self_attn"), ("cross_attention", "multihead_attn")):
+        for query in [name for name in theirs if f".{ours}.query." in name]:
+            kind = query.rpartition(".")[2]
+            memory = theirs.pop(query.replace(".query.", ".memory.")).unflatten(0, (heads, 2, -1))
+            stacked = [theirs.pop(query), *(memory[:, part].flatten(0, 1) for part in (0, 1))]
+            theirs[query.replace(f"{ours}.query.{kind}", f"{their}.in_proj_{kind}")] = torch.cat(stacked)
     return theirs
 
 
-def torch_transformer(model: Transformer, *, d_model: int, heads: int, d_ff: int) -> nn.Transformer:
+def torch_transformer(model: Model, *, d_model: int, heads: int, d_ff: int) -> nn.Transformer:
     """torch.nn.Transformer with our weights; the paper has no normalisation after the last layer, theirs adds one."""
     theirs = nn.Transformer(d_model, heads, 2, 2, d_ff, dropout=0.0, activation="relu", batch_first=True)
     theirs.encoder.norm = theirs.decoder.norm = None
-    theirs.load_state_dict(torch_names(model.state_dict()))
+    theirs.load_state_dict(torch_names(model.state_dict(), heads=heads))
     return theirs.eval()
 
 
@@ -54,37 +59,40 @@ def test_output_equals_torch_nn_transformer(build: Build) -> None:
         src_key_padding_mask=source == 0,
         memory_key_padding_mask=source == 0,
     )
-    torch.testing.assert_close(model.features(source, target), states, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(model(source, target), states @ model.embedding.weight.T, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(model(pairs(source, target)).features, states, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(logits(model, source, target), states @ model.embedding.weight.T, atol=1e-5, rtol=1e-5)
 
 
 def test_a_future_token_never_changes_a_past_logit(build: Build) -> None:
     model = build()
     source, target = torch.randint(1, 29, (3, 13)), torch.randint(1, 29, (3, 11))
-    logits = model(source, target)
+    found = logits(model, source, target)
     target[:, 7] = target[:, 7] % 28 + 1
-    changed = model(source, target)
-    assert torch.equal(changed[:, :7], logits[:, :7])
-    assert (changed[:, 7:] != logits[:, 7:]).any(-1).all()
+    changed = logits(model, source, target)
+    assert torch.equal(changed[:, :7], found[:, :7])
+    assert (changed[:, 7:] != found[:, 7:]).any(-1).all()
 
 
 def test_padding_never_changes_a_real_logit(build: Build) -> None:
     model = build()
     source, target = torch.randint(1, 29, (3, 13)), torch.randint(1, 29, (3, 11))
     padded_source, padded_target = nn.functional.pad(source, (0, 5)), nn.functional.pad(target, (0, 3))
-    torch.testing.assert_close(model(padded_source, padded_target)[:, :11], model(source, target))
+    torch.testing.assert_close(logits(model, padded_source, padded_target)[:, :11], logits(model, source, target))
 
 
 def test_a_filler_pair_without_target_tokens_stays_finite(build: Build) -> None:
     model = build()
-    model(torch.tensor([[3, 0], [5, 3]]), torch.zeros(2, 7, dtype=torch.long)).sum().backward()
+    logits(model, torch.tensor([[3, 0], [5, 3]]), torch.zeros(2, 7, dtype=torch.long)).sum().backward()
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
 @pytest.mark.parametrize("position", [SinusoidalPosition, LearnedPosition])
 @pytest.mark.parametrize("beams", [1, 3])
-def test_cached_decoding_equals_uncached(build: Build, position: type[nn.Module], beams: int) -> None:
-    model = build(position=position)
+@pytest.mark.parametrize("sizes", [{}, {"layers": 1, "encoder_layers": 3}, {"kv_heads": 1}, {"source_vocab_size": 31}])
+def test_cached_decoding_equals_uncached(
+    build: Build, position: type[nn.Module], beams: int, sizes: dict[str, int]
+) -> None:
+    model = build(position=position, **sizes)
     source = torch.randint(1, 29, (2, 13))
     source[0, 7:] = 0
     targets = torch.randint(1, 29, (2, beams, 11))
@@ -93,7 +101,7 @@ def test_cached_decoding_equals_uncached(build: Build, position: type[nn.Module]
     steps = [model.step(targets[:, :1, 0], state).expand(-1, beams, -1)]
     steps += [model.step(targets[:, :, i], state) for i in range(1, 11)]
     for beam in range(beams):
-        expected = model(source, targets[:, beam])
+        expected = logits(model, source, targets[:, beam])
         torch.testing.assert_close(torch.stack(steps, 2)[:, beam], expected, atol=1e-5, rtol=1e-5)
 
 
@@ -105,10 +113,10 @@ def test_cached_decoding_equals_uncached_after_reorder_and_select(build: Build) 
     tokens = torch.full((5, 1), 2)
     targets = tokens[:, :, None]  # (batch, beam, length)
     for width in (3, 3, 2, 4, 4, 1, 3):
-        logits = model.step(tokens, state)
+        stepped = model.step(tokens, state)
         for beam in range(targets.size(1)):
-            expected = model(source, targets[:, beam])[:, -1]
-            torch.testing.assert_close(logits[:, beam], expected, atol=1e-5, rtol=1e-5)
+            expected = logits(model, source, targets[:, beam])[:, -1]
+            torch.testing.assert_close(stepped[:, beam], expected, atol=1e-5, rtol=1e-5)
         beam_index = torch.randint(targets.size(1), (len(source), width))
         tokens = torch.randint(1, 29, beam_index.shape)
         targets = torch.cat([targets[torch.arange(len(source))[:, None], beam_index], tokens[:, :, None]], -1)
@@ -123,7 +131,7 @@ def test_cached_decoding_equals_uncached_after_reorder_and_select(build: Build) 
 def test_layers_do_not_share_weights(build: Build) -> None:
     model = build(layers=3, position=LearnedPosition)
     pointers = [parameter.data_ptr() for parameter in model.parameters()]
-    assert len(set(pointers)) == len(pointers) == 1 + 2 + 3 * 12 + 3 * 18
+    assert len(set(pointers)) == len(pointers) == 1 + 2 + 3 * 14 + 3 * 22
 
 
 def test_one_matrix_embeds_and_predicts(build: Build) -> None:
@@ -140,7 +148,7 @@ def test_embeddings_start_with_standard_deviation_one_after_scaling(build: Build
 
 def test_d_k_and_d_v_differ_from_each_other_and_from_d_model_over_heads(build: Build) -> None:
     model = build(d_model=22, heads=3, d_k=5, d_v=7)
-    assert model(torch.ones(2, 3, dtype=torch.long), torch.ones(2, 5, dtype=torch.long)).shape == (2, 5, 29)
+    assert logits(model, torch.ones(2, 3, dtype=torch.long), torch.ones(2, 5, dtype=torch.long)).shape == (2, 5, 29)
 
 
 def test_dropout_falls_on_sublayers_and_embedding_sums_only(build: Build) -> None:
@@ -149,15 +157,16 @@ def test_dropout_falls_on_sublayers_and_embedding_sums_only(build: Build) -> Non
     assert set(rates.values()) == {0.3}
     assert len(rates) == 1 + 2 * 2 + 2 * 3
     source, target = torch.ones(2, 3, dtype=torch.long), torch.ones(2, 5, dtype=torch.long)
-    assert not torch.equal(model.train()(source, target), model(source, target))
-    assert torch.equal(model.eval()(source, target), model(source, target))
+    assert not torch.equal(logits(model.train(), source, target), logits(model, source, target))
+    assert torch.equal(logits(model.eval(), source, target), logits(model, source, target))
 
 
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
         ({"vocab_size": 0}, r"model\.vocab_size must be at least 1, got 0"),
-        ({"layers": 0}, r"model\.layers must be at least 1, got 0"),
+        ({"layers": 0}, r"model\.encoder_layers must be at least 1, got 0"),
+        ({"layers": 0, "encoder_layers": 1}, r"model\.decoder_layers must be at least 1, got 0"),
         ({"dropout": 1.0}, r"model\.dropout must be in \[0, 1\), got 1\.0"),
         ({"d_model": 21}, r"model\.d_model must be even"),
     ],

@@ -14,8 +14,8 @@ from starlette.testclient import TestClient
 from aiayn.commands.serve import attention_of
 from aiayn.data.tokenizer import Tokenizer, Vocabularies
 from aiayn.inference.translation import Translator, translator
+from aiayn.model.model import Model
 from aiayn.model.position.learned import LearnedPosition
-from aiayn.model.transformer import Transformer
 from aiayn.serving import service as service_module
 from aiayn.serving.service import Limits, Service
 
@@ -37,17 +37,17 @@ def vocabularies() -> Vocabularies:
 
 
 @pytest.fixture
-def model(build: Callable[..., Transformer], vocabularies: Vocabularies) -> Transformer:
+def model(build: Callable[..., Model], vocabularies: Vocabularies) -> Model:
     return build(**vocabularies.sizes)
 
 
 @pytest.fixture
-def own(model: Transformer, vocabularies: Vocabularies) -> Translator:
+def own(model: Model, vocabularies: Vocabularies) -> Translator:
     return translator(model, vocabularies, beam=BEAM, alpha=0.6, max_extra_length=5, tokens_per_batch=101)
 
 
 @pytest.fixture
-def service(own: Translator, model: Transformer) -> Service:
+def service(own: Translator, model: Model) -> Service:
     shows = attention_of(model, own.vocabularies)
     return Service(own, beam=BEAM, limits=Limits(**LIMITS), about={"model": "random", "step": 7}, attend=shows)
 
@@ -73,7 +73,7 @@ def test_an_n_best_list_has_scores_and_begins_with_the_best(client: TestClient, 
 
 
 def test_attention_has_a_row_for_each_token_and_rows_sum_to_one(
-    client: TestClient, own: Translator, model: Transformer
+    client: TestClient, own: Translator, model: Model
 ) -> None:
     question: dict[str, Any] = {"sentences": [SENTENCES[0], ""], "attention": True}
     translations = client.post("/translate", json=question).json()["translations"]
@@ -218,7 +218,7 @@ def test_a_local_service_answers_to_local_names_only(own: Translator, host: str,
 
 
 def test_attention_is_left_out_where_the_model_never_read_the_sentence_as_a_whole(
-    build: Callable[..., Transformer], vocabularies: Vocabularies
+    build: Callable[..., Model], vocabularies: Vocabularies
 ) -> None:
     model = build(**vocabularies.sizes, position=partial(LearnedPosition, max_length=7))
     own = translator(model, vocabularies, beam=BEAM, alpha=0.6, max_extra_length=5, tokens_per_batch=101)

@@ -11,7 +11,7 @@ from conftest import SMALL, write_checkpoint
 
 from aiayn.checkpoints import checkpoint
 from aiayn.data.tokenizer import Vocabularies
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 from aiayn.training.initialization import initialize
 
 LEARNED = ("model/position=learned", "model.position.max_length=31")
@@ -23,11 +23,11 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("first") / "a.ckpt", *SMALL, *LEARNED, seed=5, step=17)
 
 
-def model_of(path: Path) -> tuple[Transformer, Vocabularies]:
+def model_of(path: Path) -> tuple[Model, Vocabularies]:
     """A new model of a checkpoint's config, and its vocabularies."""
     loaded = checkpoint.read(path)
     torch.manual_seed(7)
-    return checkpoint.build_model(loaded.config["model"], **loaded.vocabularies.sizes), loaded.vocabularies
+    return checkpoint.build(loaded.config["model"], **loaded.vocabularies.sizes), loaded.vocabularies
 
 
 def test_a_model_gets_the_weights_and_the_result_says_of_what(file: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from conftest import SMALL, Batches, composed
@@ -15,13 +16,13 @@ from omegaconf import OmegaConf
 
 from aiayn.callbacks.speed import TrainingSpeed
 from aiayn.data.batching import Batch
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 from aiayn.training.module import TranslationModule
 from aiayn.training.schedule.inverse_sqrt import learning_rate
 from aiayn.training.trainer import build_trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-Build = Callable[..., Transformer]
+Build = Callable[..., Model]
 SCHEDULE = ["model.d_model=22", "training.warmup_steps=3", "training.learning_rate_scale=0.7"]
 
 
@@ -35,7 +36,7 @@ def batches() -> Batches:
     """13 batches of random ids."""
     generator = torch.Generator().manual_seed(1)
     pairs = [torch.randint(5, 29, (2, 3, 7), generator=generator) for _ in range(13)]
-    return Batches([Batch(source, target, torch.arange(3), 18) for source, target in pairs])
+    return Batches([Batch.of(source.numpy(), target.numpy(), np.arange(3), 18) for source, target in pairs])
 
 
 class Lines(CSVLogger):

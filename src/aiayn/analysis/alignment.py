@@ -24,7 +24,7 @@ from aiayn.analysis.weights import weights
 from aiayn.data.tokenizer import SPACE, Vocabularies
 from aiayn.inference.ensemble import Ensemble
 from aiayn.inference.scoring import batches
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 
 TOKENS = 1024  # of a batch's longer side; the weights of a base model for 250 tokens a sentence then take 150 MB
 Link = tuple[int, int]
@@ -32,7 +32,7 @@ Link = tuple[int, int]
 
 @torch.inference_mode()
 def align(
-    model: Transformer | Ensemble, vocabularies: Vocabularies, sources: Sequence[str], targets: Sequence[Sequence[int]]
+    model: Model, vocabularies: Vocabularies, sources: Sequence[str], targets: Sequence[Sequence[int]]
 ) -> list[list[Link]]:
     """Link each target word to the source words that its pieces attend to most; to none where that is EOS.
 
@@ -52,9 +52,9 @@ def align(
     members = model.models if isinstance(model, Ensemble) else [model]
     encoded, ids = vocabularies.source.encode(sources), [np.array(target) for target in targets]
     found: list[list[Link]] = [[]] * len(sources)
-    for rows, read, written in batches(model, encoded, ids, tokens_per_batch=TOKENS):
-        real = written[:, 1:] != model.pad_id
-        found_by = [shares(weights(member, read, written[:, :-1]).cross, real) for member in members]
+    for rows, batch in batches(model, encoded, ids, tokens_per_batch=TOKENS):
+        real = batch.target[:, 1:] != model.pad_id
+        found_by = [shares(weights(member, batch).cross, real) for member in members]
         best = torch.stack(found_by).mean(0).argmax(-1)  # (batch, target)
         for row, attended in zip(rows, best.tolist(), strict=True):
             found[row] = links(vocabularies, sources[row], targets[row], attended)

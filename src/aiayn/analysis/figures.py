@@ -77,7 +77,8 @@ def draw_heads(path: Path, figures: Mapping[str, tuple[np.ndarray, np.ndarray]],
 
     Args:
         path: Of the PNG.
-        figures: By name: its values, and how each is written, both `(kinds, layers, heads)`.
+        figures: By name: its values, and how each is written, both `(kinds, layers, heads)`; NaN where
+            there is no such layer.
         kinds: What the kinds of attention are called.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # here, since it takes half a second to import
@@ -90,11 +91,14 @@ def draw_heads(path: Path, figures: Mapping[str, tuple[np.ndarray, np.ndarray]],
     panels = figure.subplots(len(figures), len(kinds), squeeze=False)
     for (name, (values, written)), row in zip(figures.items(), panels, strict=True):
         for kind, axes in enumerate(row):
-            image = axes.imshow(values[kind], origin="lower", aspect="auto", vmin=values.min(), vmax=values.max())
+            span = {"vmin": np.nanmin(values), "vmax": np.nanmax(values)}
+            image = axes.imshow(values[kind], origin="lower", aspect="auto", **span)
             axes.set_xticks(range(heads), range(1, heads + 1), fontsize=7)
             axes.set_yticks(range(layers), range(1, layers + 1), fontsize=7)
             axes.set_title(f"{kinds[kind]}: {name}", fontsize=8)
             for (layer, head), value in np.ndenumerate(values[kind]):
+                if np.isnan(value):
+                    continue
                 color = "black" if image.norm(value) > 0.5 else "white"  # the map is bright where values are large
                 text = written[kind, layer, head]
                 axes.text(head, layer, text, ha="center", va="center", fontsize=6, color=color)

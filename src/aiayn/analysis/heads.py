@@ -3,24 +3,25 @@
 Three figures come from the weights of a teacher-forced pass over sentences with their references. How much a head is
 needed is measured as in Michel et al. 2019, "Are Sixteen Heads Really Better than One?": its context is replaced by
 zeros while the model translates, and nothing is trained again. All figures are arrays `(kinds, layers, heads)`, the
-kinds in the order of `weights.KINDS`.
+kinds in the order of `weights.KINDS`; they are NaN where a kind has fewer layers than another.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from aiayn.analysis.weights import KINDS, attentions, weights
+from aiayn.analysis.weights import attentions, weights
 from aiayn.evaluation.metric import Score
 from aiayn.evaluation.significance import bleu, holm, p_value, resampled_sums, statistics
 from aiayn.inference.scoring import batches
 from aiayn.inference.translation import Translator
 from aiayn.model.attention.multi_head import MultiHeadAttention
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 from aiayn.progress import progress
 
 MEASURES = ("entropy", "distance", "confidence")
@@ -29,7 +30,7 @@ RESAMPLES = 10_000
 
 
 def measures(
-    model: Transformer, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], *, tokens_per_batch: int
+    model: Model, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], *, tokens_per_batch: int
 ) -> dict[str, np.ndarray]:
     """How every head spreads its attention, each figure a mean over all positions that ask (queries).
 
@@ -56,16 +57,18 @@ def measures(
         raise ValueError("there is nothing to attend to: all source sentences are empty.")
     sums = counts = torch.zeros((), dtype=torch.float64)
     with progress("measuring heads", total=len(pairs)) as advance:
-        for rows, source, target in batches(model, *zip(*pairs, strict=True), tokens_per_batch=tokens_per_batch):
-            found = weights(model, source, target[:, :-1])
-            read = (source != model.pad_id).sum(1)  # with EOS
-            written = (target[:, 1:] != model.pad_id).sum(1)  # queries: each predicts one of them, EOS at last
+        for rows, batch in batches(model, *zip(*pairs, strict=True), tokens_per_batch=tokens_per_batch):
+            found = weights(model, batch)
+            read = (batch.source != model.pad_id).sum(1)  # with EOS
+            written = (batch.target[:, 1:] != model.pad_id).sum(1)  # queries: each predicts one of them, EOS at last
             kinds = [  # in their order
                 _summed(found.encoder, read, read, words=(read - 1, read - 1)),
                 _summed(found.decoder, written, written, words=(written, written)),
                 _summed(found.cross, written, read, words=(written, read - 1)),
             ]
-            sums = sums + torch.stack([kind[0] for kind in kinds])  # (kinds, measures, layers, heads)
+            deepest = max(kind[0].size(1) for kind in kinds)
+            filled = [pad(kind[0], (0, 0, 0, deepest - kind[0].size(1)), value=torch.nan) for kind in kinds]
+            sums = sums + torch.stack(filled)  # (kinds, measures, layers, heads)
             counts = counts + torch.stack([kind[1] for kind in kinds])  # (kinds, measures)
             advance(len(rows))
     means = (sums / counts[..., None, None]).numpy()
@@ -119,7 +122,7 @@ def masked(attention: MultiHeadAttention, head: int) -> Iterator[None]:
 
 
 def losses(
-    model: Transformer,
+    model: Model,
     translator: Translator,
     sources: Sequence[str],
     references: Sequence[str],
@@ -149,7 +152,8 @@ def losses(
         score = bleu_of(hypotheses, [list(references)])
         return score, statistics(hypotheses, references, score.signature)
 
-    modules = [module for layers in attentions(model, "heads", "output").values() for module in layers]
+    kinds = attentions(model, "heads", "output")
+    modules = [module for layers in kinds.values() for module in layers]
     places = [(attention, head) for attention in modules for head in range(attention.heads)]
     lost, counts = [], []
     with progress("masking heads", total=len(places)) as advance:
@@ -163,4 +167,12 @@ def losses(
     resampled = bleu(resampled_sums([whole, *counts], RESAMPLES))  # (1 + heads, resamples)
     p = np.array([p_value(loss, resampled[0] - other) for loss, other in zip(lost, resampled[1:], strict=True)])
     figures = {"bleu_lost": np.array(lost), "p": p, "p_holm": holm(p)}
-    return full, {name: values.reshape(len(KINDS), len(modules) // len(KINDS), -1) for name, values in figures.items()}
+    return full, {name: _by_place(values, kinds) for name, values in figures.items()}
+
+
+def _by_place(values: np.ndarray, kinds: Mapping[str, Sequence[MultiHeadAttention]]) -> np.ndarray:
+    """Values of all heads, in order, as `(kinds, layers, heads)`; NaN where a kind has no such layer."""
+    layers, heads = [len(modules) for modules in kinds.values()], next(iter(kinds.values()))[0].heads
+    found = np.full((len(layers), max(layers), heads), np.nan)
+    found[np.arange(max(layers)) < np.array(layers)[:, None]] = values.reshape(-1, heads)
+    return found

@@ -10,18 +10,17 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-import torch
+import numpy as np
 
 from aiayn.analysis.weights import KINDS, weights
+from aiayn.data.batching import Batch
 from aiayn.data.tokenizer import BOS, EOS, SPACE, Vocabularies
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 
 HERE = Path(__file__).parent
 
 
-def attention(
-    model: Transformer, vocabularies: Vocabularies, source: Sequence[int], target: Sequence[int]
-) -> dict[str, Any]:
+def attention(model: Model, vocabularies: Vocabularies, source: Sequence[int], target: Sequence[int]) -> dict[str, Any]:
     """What attention.js draws: the weights of a teacher-forced pass, to three places, in plain lists.
 
     Args:
@@ -37,9 +36,9 @@ def attention(
     Raises:
         ValueError: if the model's attention does not show its weights.
     """
-    device = next(model.parameters()).device
     read, written = [*source, EOS], [BOS, *target]
-    found = weights(model, torch.tensor([read], device=device), torch.tensor([written], device=device))
+    batch = Batch.of(np.array([read]), np.array([[*written, EOS]]), np.zeros(1, np.int64))
+    found = weights(model, batch.to(next(model.parameters()).device))
     layers = {kind: getattr(found, kind)[:, 0].double().cpu().numpy().round(3) for kind in KINDS}
     return {
         "source": labels(vocabularies.source.pieces(read)),

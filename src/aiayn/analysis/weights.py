@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aiayn.model.attention.multi_head import attention_weights
-from aiayn.model.transformer import Transformer
+from aiayn.data.batching import Batch
 
 # The kinds of attention in a model, and what each is called wherever it is shown.
 KINDS = {"encoder": "encoder self", "decoder": "decoder self", "cross": "cross"}
@@ -34,37 +33,38 @@ class Weights:
 
 
 @torch.inference_mode()
-def weights(model: Transformer, source: Tensor, target: Tensor) -> Weights:
+def weights(model: Any, batch: Batch) -> Weights:
     """The weights of a teacher-forced pass.
 
     Args:
-        model: In evaluation mode.
-        source: `(batch, source)`, each with EOS, padded.
-        target: `(batch, target)`, from BOS on, padded. Row i is the query that predicts token i + 1.
+        model: An encoder and a decoder, in evaluation mode.
+        batch: Row i of a target is the query that has read token i and predicts token i + 1.
 
     Raises:
         ValueError: if the model's attention is of a kind that does not show queries and keys.
     """
     found: dict[str, list[Tensor]] = {kind: [] for kind in KINDS}
     with ExitStack() as hooks:
-        for kind, layers in attentions(model, "project").items():
+        for kind, layers in attentions(model, "weights").items():
             for module in layers:
                 record = partial(_record, found[kind])
                 hooks.enter_context(module.register_forward_pre_hook(record, with_kwargs=True))
-        model.features(source, target)
+        model(batch)
     return Weights(**{kind: torch.stack(layers) for kind, layers in found.items()})
 
 
-def attentions(model: Transformer, *needed: str) -> dict[str, list[Any]]:
+def attentions(model: Any, *needed: str) -> dict[str, list[Any]]:
     """A model's attention modules by kind, as `KINDS` orders them, each kind from the first layer to the last.
 
     Args:
-        model: Any.
+        model: Any encoder and decoder.
         needed: Attributes that each must have, as `MultiHeadAttention` has them.
 
     Raises:
         ValueError: if the model's attention is of a class without one of them.
     """
+    if missing := [name for name in ("encoder", "decoder") if not hasattr(model, name)]:
+        raise ValueError(f"{type(model).__name__} has no {missing[0]}, whose attention could be seen.")
     encoder, decoder = model.encoder.layers, model.decoder.layers
     found = {
         "encoder": [layer.self_attention for layer in encoder],
@@ -79,5 +79,4 @@ def attentions(model: Transformer, *needed: str) -> dict[str, list[Any]]:
 
 
 def _record(found: list[Tensor], module: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
-    query, key, _ = module.project(*inputs)
-    found.append(attention_weights(query, key, mask=options.get("mask"), causal=options.get("causal", False)))
+    found.append(module.weights(*inputs, view=options["view"]))

@@ -8,7 +8,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from aiayn.evaluation.metric import Metric, chrf
 from aiayn.inference.translation import translator
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 
 
 class TranslationQuality(Callback):
@@ -40,7 +40,7 @@ class TranslationQuality(Callback):
         hypotheses = [""] * len(sources)
         share = slice(trainer.global_rank, None, trainer.world_size)
         with trainer.precision_plugin.forward_context():
-            own = translator(cast(Transformer, pl_module.model), corpus.vocabularies, **self.inference)
+            own = translator(cast(Model, pl_module.model), corpus.vocabularies, **self.inference)
             hypotheses[share] = own.translate(sources[share], silent=not trainer.is_global_zero)
         if trainer.world_size > 1:
             shares: list[Any] = [None] * trainer.world_size

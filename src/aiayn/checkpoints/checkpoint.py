@@ -7,6 +7,7 @@ file is complete or it is not there: it is written under a temporary name beside
 """
 
 import hashlib
+import inspect
 import json
 import os
 from collections.abc import Collection, Mapping
@@ -23,17 +24,19 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from aiayn.checkpoints import archive
+from aiayn.checkpoints import archive, older
 from aiayn.checkpoints.archive import line
 from aiayn.data.tokenizer import NAMES, PAD, Vocabularies, models_hash
 from aiayn.files import replacing
-from aiayn.model.decoder import Decoder
-from aiayn.model.encoder import Encoder
-from aiayn.model.transformer import Transformer
+from aiayn.model.decoder import DecoderLayer
+from aiayn.model.encoder import EncoderLayer
+from aiayn.model.model import Model
+from aiayn.model.stack import Stack
 from aiayn.stored_config import checked
 from aiayn.trust import check_named
 
-PREFIX = "model."  # of the weights' names: the LightningModule keeps the Transformer under this attribute
+STATES = ("state_dict", "current_model_state")  # the latter are what training goes on from, beside their moving average
+PREFIX = "model."  # of the weights' names: the LightningModule keeps the model under this attribute
 # What a checkpoint holds besides Lightning's own entries, and `target_tokenizer`, where each side has its own. The hash
 # is that of the vocabularies.
 KINDS: dict[str, type] = {
@@ -47,8 +50,7 @@ KINDS: dict[str, type] = {
 MANIFEST, WEIGHTS = "aiayn.json", "model.safetensors"
 FORMATS = {"safetensors": WEIGHTS, "ctranslate2": "model.bin"}
 MANIFEST_KINDS = {"format": str, **{key: kind for key, kind in KINDS.items() if key != "state_dict"}}
-PARTS = ("attention", "feed_forward", "norm", "position")
-WHOLE = (Transformer, Encoder, Decoder)  # and what is made of them
+WHOLE = (Model, Stack, EncoderLayer, DecoderLayer)  # no parts of a model; a file could nest them, in any numbers
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Checkpoint:
     """What evaluation and translation need.
 
     Attributes:
-        weights: the Transformer's state dict.
+        weights: the model's state dict.
         config: the run's resolved config, plain containers.
         vocabularies: those the model was trained with.
         step: optimizer steps behind it.
@@ -67,8 +69,8 @@ class Checkpoint:
     vocabularies: Vocabularies
     step: int
 
-    def model(self, accelerator: str = "cpu", *, trust: Collection[str] = ()) -> Transformer:
-        """The Transformer with these weights, in evaluation mode.
+    def model(self, accelerator: str = "cpu", *, trust: Collection[str] = ()) -> Any:
+        """The model (`Model`) with these weights, in evaluation mode.
 
         Args:
             accelerator: As `trainer.accelerator`; "auto" takes the GPU when there is one.
@@ -82,22 +84,26 @@ class Checkpoint:
             raise ValueError(f"trainer.accelerator must be auto, cpu, gpu, cuda, mps or tpu, got {accelerator}.")
         if accelerator in ("gpu", "cuda") and not has_gpu:
             raise ValueError(f"trainer.accelerator={accelerator}, but torch sees no GPU; give auto or cpu.")
-        check_named(self.config["model"], ours=is_part, trust=trust, what="the model config")
+        parts = dict(self.config["model"])
+        whole = {"_target_": parts.pop("_target_", None)}
+        check_named(whole, ours=is_model, trust=trust, what="the model config")
+        check_named(parts, ours=is_part, trust=trust, what="the model config")
         self._check_fit()
-        model = build_model(self.config["model"], **self.vocabularies.sizes)
+        model: Any = build(self.config["model"], **self.vocabularies.sizes)
         model.load_state_dict(self.weights)
         return model.eval().to("cuda" if has_gpu and accelerator in ("auto", "gpu", "cuda") else "cpu")
 
     def _check_fit(self) -> None:
         """Refuse a config of other sizes than the weights have, before memory is taken for them."""
-        if self.config["model"].get("layers", 0) > len(self.weights):
-            raise ValueError(
-                f"the checkpoint's weights do not fit its config: model.layers={self.config['model']['layers']}, and "
-                f"there are {len(self.weights)} tensors."
-            )
+        for key in ("encoder_layers", "decoder_layers"):
+            if (layers := self.config["model"].get(key, 0)) > len(self.weights):
+                raise ValueError(
+                    f"the checkpoint's weights do not fit its config: model.{key}={layers}, and there are "
+                    f"{len(self.weights)} tensors."
+                )
         try:
             with torch.device("meta"), _Undrawn():
-                described = build_model(self.config["model"], **self.vocabularies.sizes)
+                described: Any = build(self.config["model"], **self.vocabularies.sizes)
         except ValueError:
             raise
         except Exception as error:  # the values may be any that parts can be called with
@@ -116,8 +122,10 @@ class _Undrawn(TorchFunctionMode):
         return kwargs["tensor"] if function is nn.init.normal_ else function(*args, **(kwargs or {}))
 
 
-def build_model(config: Mapping[str, Any], **given: Any) -> Transformer:
-    """The Transformer that a `model` config describes.
+def build(config: Mapping[str, Any], **given: Any) -> Model:
+    """The model that a `model` config describes, untrained.
+
+    Its `_target_` is called with those keys that it takes; the others are sizes that its parts refer to.
 
     Args:
         config: Resolved, plain containers.
@@ -126,26 +134,32 @@ def build_model(config: Mapping[str, Any], **given: Any) -> Transformer:
     Raises:
         ValueError: for illegal sizes.
     """
-    return Transformer(
-        **given,
-        layers=config["layers"],
-        d_model=config["d_model"],
-        dropout=config["dropout"],
-        pad_id=PAD,
-        **{part: instantiate(config[part]) for part in PARTS},
-    )
+    kind = get_object(config["_target_"])
+    arguments = {key: config[key] for key in inspect.signature(kind).parameters if key in config}
+    parts = {key: instantiate(value) for key, value in arguments.items() if isinstance(value, Mapping)}
+    return kind(**{**arguments, **parts, **given, "pad_id": PAD})
+
+
+def is_model(target: str) -> bool:
+    """Whether a dotted path names one of our models."""
+    return (found := _own_module(target)) is not None and issubclass(found, Model)
 
 
 def is_part(target: str) -> bool:
-    """Whether a dotted path names one of our parts of a model: a module that was defined in `aiayn.model`."""
+    """Whether a dotted path names one of our parts of a model."""
+    return (found := _own_module(target)) is not None and not issubclass(found, WHOLE)
+
+
+def _own_module(target: str) -> type[nn.Module] | None:
+    """The module that a dotted path names, if it was defined in `aiayn.model`; nothing else is imported for it."""
     if not target.startswith("aiayn.model."):
-        return False
+        return None
     try:
         found = get_object(target)
     except (ImportError, HydraException):  # there is no such thing
-        return False
-    module = isinstance(found, type) and issubclass(found, nn.Module) and not issubclass(found, WHOLE)
-    return module and found.__module__.startswith("aiayn.model.")
+        return None
+    module = isinstance(found, type) and issubclass(found, nn.Module) and found.__module__.startswith("aiayn.model.")
+    return found if module else None
 
 
 def contents(config: dict[str, Any], vocabularies: Vocabularies) -> dict[str, Any]:
@@ -265,15 +279,17 @@ def _checked(content: Any, path: Path, kinds: Mapping[str, type], *, size: int) 
     if not wrong and not isinstance(content["config"].get("model"), dict):
         wrong.append("model")
     if not wrong:
-        named = {key: content[key] for key in ("state_dict", "current_model_state") if key in content}
+        named = {key: content[key] for key in STATES if key in content}
         named |= {name: {name: content[name]} for name in NAMES if name in content}
         wrong = [f"{key} of numbers" for key, tensors in named.items() if not archive.plain_tensors(tensors, size=size)]
     if wrong:
         raise ValueError(f"checkpoint {path} was not written by aiayn: it holds no {', '.join(wrong)}.")
     try:
-        return {**content, "config": checked(content["config"])}
+        content = {**content, "config": checked(content["config"])}
     except ValueError as error:
         raise ValueError(f"checkpoint {path} has a config that is not aiayn's: {error}") from error
+    states = {key: older.renewed(content[key], content["config"]["model"]) for key in STATES if key in content}
+    return {**content, **states}
 
 
 def stored_vocabularies(content: Mapping[str, Any], path: Path) -> Vocabularies:

@@ -33,9 +33,9 @@ def attention(cfg: DictConfig) -> None:
     vocabularies = loaded.vocabularies
     source = encoded(vocabularies.source, "sentence", sentence)
     model = loaded.model(cfg.trainer.accelerator, trust=cfg.trust)
-    in_layers = attentions(model, "project", "heads")["encoder"]
-    layers = numbers("layers", cfg.layers, len(in_layers))
-    heads = numbers("heads", cfg.heads, in_layers[0].heads)
+    modules = attentions(model, "weights", "heads")
+    layers = numbers("layers", cfg.layers, max(map(len, modules.values())))
+    heads = numbers("heads", cfg.heads, modules["encoder"][0].heads)
     if given is None:
         searcher = translator(model, vocabularies, **evaluated_inference(cfg, loaded.config))
         [[best]] = searcher.n_best([sentence], 1)
@@ -52,14 +52,14 @@ def attention(cfg: DictConfig) -> None:
     write_text(folder / "index.html", page(f"{sentence} \u2192 {translation}", data))
     for kind, name in KINDS.items():
         for layer in layers:
-            for view in VIEWS:
+            for view in VIEWS if layer < len(modules[kind]) else ():
                 draw(
                     folder / f"{kind}_layer{layer + 1}_{view}.png",
                     np.array(data[kind][layer]),
                     query=data["source" if kind == "encoder" else "target"],
                     key=data["target" if kind == "decoder" else "source"],
                     heads=heads,
-                    title=f"{name}-attention, layer {layer + 1} of {len(in_layers)}",
+                    title=f"{name}-attention, layer {layer + 1} of {len(modules[kind])}",
                     view=view,
                 )
     print(f"{translation}\n{folder / 'index.html'}")

@@ -23,10 +23,9 @@ from aiayn.evaluation.significance import statistics
 from aiayn.files import replacing, write_text
 from aiayn.identity import made_of
 from aiayn.inference import ensemble
-from aiayn.inference.ensemble import Ensemble
 from aiayn.inference.scoring import log_likelihoods
 from aiayn.inference.translation import translator
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 from aiayn.runs.run import checkpoint_paths
 from aiayn.runs.run_folder import RunFolder
 from aiayn.terminal import Terminal, visible
@@ -59,7 +58,7 @@ class Evaluation:
 
 
 def evaluate_sentences(
-    model: Transformer | Ensemble,
+    model: Model,
     vocabularies: Vocabularies,
     sources: Sequence[str],
     references: Sequence[str],

@@ -89,7 +89,7 @@ def records(figures: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
     return [
         {"attention": names[kind], "layer": layer + 1, "head": head + 1}
         | {name: float(values[kind, layer, head]) for name, values in figures.items()}
-        for kind, layer, head in np.ndindex(figures["p"].shape)
+        for kind, layer, head in np.argwhere(~np.isnan(figures["p"])).tolist()
     ]
 
 
@@ -106,7 +106,7 @@ def notes(figures: Mapping[str, np.ndarray]) -> list[str]:
     found = [record for record in records(figures) if record["p_holm"] < SIGNIFICANT]
     found.sort(key=lambda record: -record["bleu_lost"])
     names = ", ".join(f"{of['attention']} {of['layer']}.{of['head']} ({of['bleu_lost']:+.2f})" for of in found)
-    p = figures["p"]
+    p = figures["p"][~np.isnan(figures["p"])]
     return [
         f"{len(found)} of {p.size} heads change BLEU significantly (*: p < {SIGNIFICANT} after Holm's correction)"
         f"{': ' if found else ''}{names}.",
@@ -149,8 +149,9 @@ def write(
     drawn = {}
     for name, (title, _) in FIGURES.items():
         if not name.startswith("p"):
-            written = [line[COLUMNS.index(title)].strip() for line in lines]
-            drawn[title] = figures[name], np.reshape(written, figures[name].shape)
+            written = np.full(figures[name].shape, "", dtype=object)
+            written[~np.isnan(figures[name])] = [line[COLUMNS.index(title)].strip() for line in lines]
+            drawn[title] = figures[name], written
     draw_heads(folder / "heads.png", drawn, kinds=list(KINDS.values()))
     content = {**of_this, "bleu": asdict(score), "heads": found}
     write_text(folder / "heads.json", json.dumps(content, indent=2) + "\n")

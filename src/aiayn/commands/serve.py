@@ -9,9 +9,8 @@ from aiayn.analysis.page import attention
 from aiayn.commands.inputs import checkpoint_files, evaluated_inference
 from aiayn.data.tokenizer import Vocabularies
 from aiayn.inference.ctranslate2_decoder import Exported
-from aiayn.inference.ensemble import Ensemble
 from aiayn.inference.translation import Translation, open_with, translator
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 from aiayn.serving import server
 from aiayn.serving.messages import Attention
 from aiayn.serving.service import Attend, Limits, Service
@@ -56,7 +55,7 @@ def serve(cfg: DictConfig) -> None:
     log.info("%d sentences were translated", service.batcher.served)
 
 
-def attend(model: Transformer, vocabularies: Vocabularies, sentence: str, translation: Translation) -> Attention | None:
+def attend(model: Model, vocabularies: Vocabularies, sentence: str, translation: Translation) -> Attention | None:
     """What every head attends to while the model reads a sentence and its translation.
 
     None if the translation was put together from pieces: the model never read the sentence as a whole, and cannot.
@@ -70,9 +69,9 @@ def attend(model: Transformer, vocabularies: Vocabularies, sentence: str, transl
     return Attention(**attention(model, vocabularies, source.tolist(), translation.tokens))
 
 
-def attention_of(model: Transformer | Ensemble | Exported, vocabularies: Vocabularies) -> Attend | None:
+def attention_of(model: Model | Exported, vocabularies: Vocabularies) -> Attend | None:
     """What shows the model's attention; None, with a word about it, if it is of a kind that shows none."""
-    if not isinstance(model, Transformer):
+    if not isinstance(model, Model):
         log.info("an ensemble or an exported model is served without attention")
         return None
     try:

@@ -28,7 +28,7 @@ from aiayn.data.corpus import Corpus
 from aiayn.data.datamodule import ParallelDataModule
 from aiayn.data.ragged import EncodedPairs
 from aiayn.evaluation.metric import Metric
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 from aiayn.runs.run_folder import RunFolder, step_checkpoints
 from aiayn.training.initialization import initialize
 from aiayn.training.module import TranslationModule
@@ -52,7 +52,7 @@ def train(cfg: DictConfig) -> float | None:
     if "TORCHELASTIC_RUN_ID" in os.environ and "run_dir=" not in " ".join([*overrides.task, *overrides.hydra]):
         raise ValueError("give run_dir=... under torchrun: its ranks would not agree on a name made of the time.")
     with torch.device("meta"):  # illegal sizes are refused before the run begins
-        checkpoint.build_model(config["model"], **asked_sizes(config["data"]))
+        checkpoint.build(config["model"], **asked_sizes(config["data"]))
     instantiate(config["data"]["corpus"], _convert_="all")  # likewise settings that no text follows from
     metrics = instantiate(config["metrics"])
     folder = RunFolder(Path(cfg.run_dir), config)
@@ -215,13 +215,13 @@ def ending(folder: RunFolder) -> dict[str, Any]:
     return {"stopped": checkpoint.read_raw(folder.latest).get("stopped"), "averaged_steps": averaged}
 
 
-def build_model(config: dict[str, Any], corpus: Corpus) -> Transformer:
+def build_model(config: dict[str, Any], corpus: Corpus) -> Model:
     """The untrained model.
 
     Raises:
         ValueError: if it has no positions for the longest sentence.
     """
-    model = checkpoint.build_model(config["model"], **corpus.vocabularies.sizes)
+    model = checkpoint.build(config["model"], **corpus.vocabularies.sizes)
     longest = max(corpus.pairs(split).longest for split in corpus.splits())
     if model.longest is not None and model.longest < longest:
         raise ValueError(

@@ -16,9 +16,8 @@ from aiayn.data.parallel_text import read_lines
 from aiayn.data.tokenizer import Vocabularies
 from aiayn.files import whole
 from aiayn.inference.ctranslate2_decoder import Exported
-from aiayn.inference.ensemble import Ensemble
 from aiayn.inference.translation import Translation, open_with, translator
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 from aiayn.schema import count_of, output_of, path_of
 
 log = logging.getLogger(__name__)
@@ -76,7 +75,7 @@ def as_text(number: int, translations: Sequence[Translation], *, n_best: int) ->
         yield f"{number} ||| {found.text} ||| logprob= {found.log_probability:.4f} ||| {found.score:.4f}"
 
 
-def shows_attention(model: Transformer | Ensemble | Exported, vocabularies: Vocabularies) -> bool:
+def shows_attention(model: Model | Exported, vocabularies: Vocabularies) -> bool:
     """Whether alignments can be had; says why not."""
     if isinstance(model, Exported):
         return False

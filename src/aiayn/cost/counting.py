@@ -69,6 +69,8 @@ def activation_bytes(sizes: Sizes, *, dropout: float, tokens: float, bfloat16: b
     residual = 4 * d_model + 8 + dropped
     memory = operand * d_model
     layer = 3 * attention + 2 * feed_forward + 5 * residual  # encoder and decoder together
+    if bfloat16:  # self-attention's input is cast for either of its maps
+        layer += 2 * operand * d_model
     ends = 2 * (dropped + 8)  # the sums of embeddings and positions; 8: an id
     return tokens * (sizes.layers * layer + memory * (sizes.layers if bfloat16 else 1) + ends)
 

@@ -35,13 +35,25 @@ class Batch:
         source: Tokens and EOS, int64, `(pairs, source)`.
         target: BOS, tokens, EOS, int64, `(pairs, target)`: the model reads `target[:, :-1]`, predicts `target[:, 1:]`.
         indices: Rows in the split, int64, `(pairs,)`; -1 is the filler, an empty sentence with nothing to predict.
+        positions: Where what is predicted is real and no padding, in `target[:, 1:]` flattened, int64, `(tokens,)`.
         step_tokens: Target tokens, with EOS, of the whole optimizer step over all ranks and micro-batches.
+        padded: Whether `source` holds padding. Known before, as `positions` are: to look would make a GPU wait.
     """
 
     source: Tensor
     target: Tensor
     indices: Tensor
+    positions: Tensor
     step_tokens: int
+    padded: bool
+
+    @classmethod
+    def of(cls, source: np.ndarray, target: np.ndarray, indices: np.ndarray, step_tokens: int | None = None) -> "Batch":
+        """The batch of padded sources and targets; the arguments are its attributes. Alone it is a step of its own."""
+        positions = np.flatnonzero(target[:, 1:] != PAD)
+        arrays = dict(zip(TENSORS, map(torch.from_numpy, (source, target, indices, positions)), strict=True))
+        tokens = len(positions) if step_tokens is None else step_tokens
+        return cls(**arrays, step_tokens=tokens, padded=bool((source == PAD).any()))
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
         moved = {name: getattr(self, name).to(device, non_blocking=non_blocking) for name in TENSORS}
@@ -53,14 +65,10 @@ class Batch:
     def __reduce__(self) -> tuple[Any, ...]:
         # Arrays go through a pipe. Tensors would go through shared memory; where that is full, torch's worker drops
         # them with a traceback, and who asked for the batch waits for ever.
-        return _of_arrays, (*(getattr(self, name).numpy() for name in TENSORS), self.step_tokens)
+        return Batch.of, (*(getattr(self, name).numpy() for name in TENSORS[:3]), self.step_tokens)
 
 
-TENSORS = ("source", "target", "indices")
-
-
-def _of_arrays(source: np.ndarray, target: np.ndarray, indices: np.ndarray, step_tokens: int) -> Batch:
-    return Batch(torch.from_numpy(source), torch.from_numpy(target), torch.from_numpy(indices), step_tokens)
+TENSORS = ("source", "target", "indices", "positions")
 
 
 def steps_in_epoch(cost: np.ndarray, tokens_per_batch: int) -> int:
@@ -290,7 +298,7 @@ class PairDataset(Dataset[Batch]):
         else:
             source = self.pairs.source.padded(rows, prefix=False)
             target = self.pairs.target.padded(rows, prefix=True)
-        return _of_arrays(source, target, rows.astype(np.int64), step_tokens)
+        return Batch.of(source, target, rows.astype(np.int64), step_tokens)
 
 
 class BatchLoader(DataLoader[Batch]):

@@ -22,8 +22,7 @@ import torch
 from torch import Tensor
 
 from aiayn.data.tokenizer import BOS, EOS, UNK
-from aiayn.inference.ensemble import Ensemble
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 
 NEVER = -torch.inf
 REMOVED = 1 / 8  # done sentences leave the batch when they are this share of it: the copying is then amortised
@@ -70,7 +69,7 @@ def check_limit(max_extra_length: int) -> None:
 
 @torch.inference_mode()
 def search(
-    model: Transformer | Ensemble,
+    model: Model,
     source: Tensor,
     *,
     beam: int = 4,
@@ -238,7 +237,7 @@ def by_length(lengths: np.ndarray, *, tokens_per_batch: int, extra: int) -> Iter
 
 
 def batches(
-    model: Transformer | Ensemble, sources: Sequence[np.ndarray], *, tokens_per_batch: int, extra: int
+    model: Model, sources: Sequence[np.ndarray], *, tokens_per_batch: int, extra: int
 ) -> Iterator[tuple[np.ndarray, Tensor]]:
     """Encoded sentences as a model reads them, which is in evaluation mode meanwhile.
 
@@ -265,7 +264,7 @@ def batches(
 
 
 def decode(
-    model: Transformer | Ensemble,
+    model: Model,
     sources: Sequence[np.ndarray],
     *,
     beam: int = 4,

@@ -1,27 +1,27 @@
 """Several models that predict together: the mean of their probabilities at every step of the search."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from aiayn.checkpoints.checkpoint import Checkpoint, read
-from aiayn.model.decoder import DecoderState
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model, Outputs
 
 
-class Ensemble(nn.Module):
-    """Takes the place of a `Transformer` in search and scoring.
+class Ensemble(Model):
+    """Takes the place of a `Model` in search and scoring.
 
     Args:
         models: With one vocabulary; their sizes may differ.
     """
 
-    def __init__(self, models: Sequence[Transformer]) -> None:
+    def __init__(self, models: Sequence[Model]) -> None:
         super().__init__()
-        self.models: Sequence[Transformer] = nn.ModuleList(models)  # type: ignore[assignment]
+        self.models: Any = nn.ModuleList(models)
         self.pad_id = models[0].pad_id
 
     @property
@@ -30,20 +30,20 @@ class Ensemble(nn.Module):
         return min((model.longest for model in self.models if model.longest is not None), default=None)
 
     def start(self, source: Tensor) -> "EnsembleState":
-        """As `Transformer.start`."""
+        """As `Model.start`."""
         return EnsembleState([model.start(source) for model in self.models])
 
     def step(self, tokens: Tensor, state: "EnsembleState") -> Tensor:
-        """As `Transformer.step`; log-probabilities take the place of logits."""
+        """As `Model.step`; log-probabilities take the place of logits."""
         return self._mean([model.step(tokens, own) for model, own in zip(self.models, state.states, strict=True)])
 
-    def features(self, source: Tensor, target: Tensor) -> Tensor:
-        """As `Transformer.features`, those of the members side by side: `(batch, target, sum of d_model)`."""
-        return torch.cat([model.features(source, target) for model in self.models], dim=-1)
+    def forward(self, batch: Any) -> Outputs:
+        """The features of the members side by side, `(batch, target, sum of d_model)`."""
+        return Outputs(torch.cat([model(batch).features for model in self.models], dim=-1), {})
 
     def project(self, features: Tensor) -> Tensor:
         """Log-probabilities `(..., vocab)` of `features`."""
-        widths = [model.embedding.embedding_dim for model in self.models]
+        widths = [model.output_weight.size(1) for model in self.models]
         parts = zip(self.models, features.split(widths, dim=-1), strict=True)
         return self._mean([model.project(part) for model, part in parts])
 
@@ -56,25 +56,21 @@ class Ensemble(nn.Module):
 class EnsembleState:
     """Where step-by-step decoding stands in every member."""
 
-    def __init__(self, states: Sequence[DecoderState]) -> None:
+    def __init__(self, states: Sequence[Any]) -> None:
         self.states = states
 
     def reorder(self, beam_index: Tensor) -> None:
         """As `DecoderState.reorder`."""
-        self._each(DecoderState.reorder, beam_index)
+        for state in self.states:
+            state.reorder(beam_index)
 
     def select(self, rows: Tensor) -> None:
         """As `DecoderState.select`."""
-        self._each(DecoderState.select, rows)
-
-    def _each(self, change: Callable[[DecoderState, Tensor], None], index: Tensor) -> None:
         for state in self.states:
-            change(state, index)
+            state.select(rows)
 
 
-def load(
-    paths: Sequence[Path], *, accelerator: str = "cpu", trust: Collection[str] = ()
-) -> tuple[Checkpoint, Transformer | Ensemble]:
+def load(paths: Sequence[Path], *, accelerator: str = "cpu", trust: Collection[str] = ()) -> tuple[Checkpoint, Model]:
     """The first checkpoint, and the model that all of them make.
 
     Raises:

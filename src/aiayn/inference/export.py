@@ -25,14 +25,15 @@ from torch.nn import functional
 from aiayn.checkpoints.checkpoint import FORMATS, MANIFEST, WEIGHTS, Checkpoint, weights_hash
 from aiayn.data.tokenizer import BOS, EOS, PAD, UNK, Vocabularies
 from aiayn.model.attention.multi_head import MultiHeadAttention
-from aiayn.model.decoder import Decoder, DecoderLayer
+from aiayn.model.decoder import DecoderLayer
 from aiayn.model.dropout import Dropout
-from aiayn.model.encoder import Encoder, EncoderLayer
+from aiayn.model.encoder import EncoderLayer
 from aiayn.model.feed_forward.relu import FeedForward
 from aiayn.model.norm.post import PostNorm
 from aiayn.model.position.learned import LearnedPosition
 from aiayn.model.position.sinusoidal import SinusoidalPosition
-from aiayn.model.transformer import Transformer
+from aiayn.model.stack import Stack
+from aiayn.model.transformer import TranslationTransformer
 
 if TYPE_CHECKING:  # of the extra `export`, which only those need who export
     from ctranslate2.specs import TransformerSpec
@@ -41,7 +42,7 @@ if TYPE_CHECKING:  # of the extra `export`, which only those need who export
 FORBIDDEN = -1e4  # a logit that no other comes near; float16 can hold it
 # Modules whose computation CTranslate2 has too, and those that hold them together.
 KNOWN = {
-    *(Transformer, Encoder, EncoderLayer, Decoder, DecoderLayer, MultiHeadAttention, FeedForward, PostNorm),
+    *(TranslationTransformer, Stack, EncoderLayer, DecoderLayer, MultiHeadAttention, FeedForward, PostNorm),
     *(SinusoidalPosition, LearnedPosition, Dropout, nn.ModuleList, nn.Embedding, nn.Linear, nn.LayerNorm),
 }
 
@@ -98,7 +99,7 @@ def _write_rest(loaded: Checkpoint, folder: Path, facts: dict[str, Any]) -> None
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
-def specification(model: Transformer, vocabularies: Vocabularies) -> "TransformerSpec":
+def specification(model: TranslationTransformer, vocabularies: Vocabularies) -> "TransformerSpec":
     """The model as CTranslate2 describes one, in float32; quantizing it may change the model's own weights.
 
     Raises:
@@ -113,7 +114,8 @@ def specification(model: Transformer, vocabularies: Vocabularies) -> "Transforme
 
     encoder: Any = model.encoder.layers
     decoder: Any = model.decoder.layers
-    spec = TransformerSpec.from_config(len(encoder), encoder[0].self_attention.heads, pre_norm=False)
+    depths = len(encoder), len(decoder)
+    spec = TransformerSpec.from_config(depths, encoder[0].self_attention.heads, pre_norm=False)
     vocabulary = vocabularies.target.vocabulary
     spec.register_source_vocabulary(vocabularies.source.vocabulary)
     spec.register_target_vocabulary(vocabulary)
@@ -177,19 +179,26 @@ def _cross_attention(spec: "LayerSpec", attention: MultiHeadAttention, norm: Pos
 
 def _projections(attention: MultiHeadAttention) -> tuple[list[Tensor], list[Tensor]]:
     """Weights `(heads * width, d_model)` and biases `(heads * width,)` of queries, keys and values."""
-    weights = attention.projection.weight.split(attention.widths)
-    biases = attention.projection.bias.split(attention.widths)
+    weights = attention.query.weight, *_keys_and_values(attention.memory.weight, attention)
+    biases = attention.query.bias, *_keys_and_values(attention.memory.bias, attention)
     return [_widened(part, attention) for part in weights], [_widened(part, attention) for part in biases]
+
+
+def _keys_and_values(rows: Tensor, attention: MultiHeadAttention) -> list[Tensor]:
+    """Rows of keys and of values, each of which heads that share them get a copy of."""
+    heads = rows.unflatten(0, (attention.kv_heads, -1))  # (kv_heads, d_k + d_v, ...)
+    heads = heads.repeat_interleave(attention.heads // attention.kv_heads, dim=0)
+    return [part.flatten(0, 1) for part in heads.split([attention.d_k, attention.d_v], dim=1)]
 
 
 def _widened(rows: Tensor, attention: MultiHeadAttention) -> Tensor:
     """Fill up each head's rows of `rows` `(heads * d_k or d_v, ...)` with zeros to the wider of d_k and d_v."""
     heads = rows.unflatten(0, (attention.heads, -1)).movedim(1, -1)  # (heads, ..., d_k or d_v)
-    width = max(attention.widths) // attention.heads
+    width = max(attention.d_k, attention.d_v)
     return functional.pad(heads, (0, width - heads.size(-1))).movedim(-1, 1).flatten(0, 1)
 
 
 def _attention_output(spec: "LayerSpec", attention: MultiHeadAttention, norm: PostNorm) -> None:
     _linear(spec.linear[-1], _widened(attention.output.weight.T, attention).T, attention.output.bias)
-    spec.queries_scale = (attention.widths[0] // attention.heads) ** -0.5
+    spec.queries_scale = attention.d_k**-0.5
     _norm(spec.layer_norm, norm)

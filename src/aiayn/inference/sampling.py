@@ -21,8 +21,7 @@ from torch import Tensor
 
 from aiayn.data.tokenizer import BOS, EOS, UNK
 from aiayn.inference.beam_search import NEVER, Hypothesis, batches, check_limit, length_penalty, rows_of
-from aiayn.inference.ensemble import Ensemble
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 
 LEAST = 1e-9  # a temperature below is taken for this one, at which the most probable token alone is left
 
@@ -47,7 +46,7 @@ def check(*, temperature: float, top_k: int | None, top_p: float | None, seed: i
 
 @torch.inference_mode()
 def decode(
-    model: Transformer | Ensemble,
+    model: Model,
     sources: Sequence[np.ndarray],
     *,
     temperature: float = 1.0,
@@ -123,9 +122,7 @@ class _Kept:
         return probability
 
 
-def _sample(
-    model: Transformer | Ensemble, source: Tensor, draws: Tensor, limit: Tensor, kept: _Kept
-) -> list[tuple[list[int], float]]:
+def _sample(model: Model, source: Tensor, draws: Tensor, limit: Tensor, kept: _Kept) -> list[tuple[list[int], float]]:
     """Tokens without EOS, and log-probability with it, of one sample of each row.
 
     Args:

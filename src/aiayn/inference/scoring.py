@@ -6,18 +6,18 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.nn.utils.rnn import pad_sequence
 
-from aiayn.data.tokenizer import BOS, EOS, Vocabularies
-from aiayn.inference.ensemble import Ensemble
-from aiayn.model.transformer import Transformer
+from aiayn.data.batching import Batch
+from aiayn.data.ragged import Ragged
+from aiayn.data.tokenizer import Vocabularies
+from aiayn.model.model import Model
 
 PROJECTED = 1024  # target positions whose logits are in memory at once
 
 
 @torch.inference_mode()
 def log_likelihoods(
-    model: Transformer | Ensemble,
+    model: Model,
     vocabularies: Vocabularies,
     sources: Sequence[str],
     targets: Sequence[str],
@@ -40,44 +40,38 @@ def log_likelihoods(
     source, target = vocabularies.source.encode(sources), vocabularies.target.encode(targets)
     pieces = np.array([len(tokens) + 1 for tokens in target])
     sums = np.zeros(len(pieces))
-    for rows, read, written in batches(model, source, target, tokens_per_batch=tokens_per_batch):
-        labels = written[:, 1:]
-        features = model.features(read, written[:, :-1])
-        real = labels != model.pad_id
-        found = torch.zeros(labels.shape, dtype=torch.float64)
-        found[real.cpu()] = torch.cat(
-            [
-                _gathered(model, part, label)
-                for part, label in zip(features[real].split(PROJECTED), labels[real].split(PROJECTED), strict=True)
-            ]
-        )
-        sums[rows] = found.sum(1).numpy()
+    for rows, batch in batches(model, source, target, tokens_per_batch=tokens_per_batch):
+        labels = batch.target[:, 1:]
+        real = model(batch).features.flatten(0, 1)[batch.positions], labels.flatten()[batch.positions]
+        parts = zip(*(each.split(PROJECTED) for each in real), strict=True)
+        found = torch.zeros(labels.numel(), dtype=torch.float64)
+        found[batch.positions.cpu()] = torch.cat([_gathered(model, features, label) for features, label in parts])
+        sums[rows] = found.view(labels.shape).sum(1).numpy()
     return sums, pieces
 
 
-def _gathered(model: Transformer | Ensemble, features: Tensor, labels: Tensor) -> Tensor:
+def _gathered(model: Model, features: Tensor, labels: Tensor) -> Tensor:
     """Log-probabilities of `labels` `(positions,)`, on the CPU."""
     return -functional.cross_entropy(model.project(features).float(), labels, reduction="none").double().cpu()
 
 
 def batches(
-    model: Transformer | Ensemble,
+    model: Model,
     sources: Sequence[np.ndarray],
     targets: Sequence[np.ndarray],
     *,
     tokens_per_batch: int,
-) -> Iterator[tuple[np.ndarray, Tensor, Tensor]]:
+) -> Iterator[tuple[np.ndarray, Batch]]:
     """Pairs of nearly equal length, as many together as the budget holds, padded, where the model is.
 
     Args:
-        model: Whose device, and whose padding.
+        model: Whose device.
         sources: Ids without BOS and EOS, `(source,)` each.
         targets: As many.
         tokens_per_batch: Sentences times the longest side, at most (one sentence at least).
 
     Yields:
-        Which pairs these are, `(pairs,)`; sources with EOS, `(pairs, source)`; targets from BOS to EOS,
-        `(pairs, target)`.
+        Which pairs these are, `(pairs,)`, and what the model reads.
     """
     device = next(model.parameters()).device
     lengths = np.array([max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)])
@@ -88,10 +82,9 @@ def batches(
         while end < len(order) and (end + 1 - start) * lengths[order[end]] <= tokens_per_batch:
             end += 1
         rows = order[start:end]
-        sides = (
-            [torch.tensor([*sources[row], EOS]) for row in rows],
-            [torch.tensor([BOS, *targets[row], EOS]) for row in rows],
+        read, written = (
+            Ragged.join([side[row] for row in rows]).padded(np.arange(len(rows)), prefix=prefix)
+            for side, prefix in ((sources, False), (targets, True))
         )
-        read, written = (pad_sequence(side, batch_first=True, padding_value=model.pad_id).to(device) for side in sides)
-        yield rows, read, written
+        yield rows, Batch.of(read, written, rows).to(device)
         start = end

@@ -15,8 +15,7 @@ from aiayn.data.tokenizer import Tokenizer, Vocabularies
 from aiayn.inference import ctranslate2_decoder, ensemble, export, sampling
 from aiayn.inference.beam_search import Hypothesis, decode, length_penalty
 from aiayn.inference.ctranslate2_decoder import Exported
-from aiayn.inference.ensemble import Ensemble
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 from aiayn.progress import progress
 
 log = logging.getLogger(__name__)
@@ -195,7 +194,7 @@ def different(hypotheses: Sequence[Hypothesis], tokenizer: Tokenizer) -> list[Hy
 
 
 def translator(
-    model: Transformer | Ensemble | Exported,
+    model: Model | Exported,
     vocabularies: Vocabularies,
     *,
     beam: int,
@@ -253,7 +252,7 @@ def load(
 
 def open_with(
     backend: str | None, paths: Sequence[Path], *, accelerator: str, trust: Collection[str] = ()
-) -> tuple[Checkpoint | Exported, Transformer | Ensemble | Exported]:
+) -> tuple[Checkpoint | Exported, Model | Exported]:
     """Vocabularies and config, and the model that `translator` takes; all else is as for `aiayn.load`."""
     exported = len(paths) == 1 and is_exported(paths[0], kind="ctranslate2")
     backend = backend or ("ctranslate2" if exported else "torch")

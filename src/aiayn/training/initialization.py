@@ -6,10 +6,10 @@ from typing import Any
 from aiayn.checkpoints import checkpoint
 from aiayn.data.tokenizer import Vocabularies
 from aiayn.files import digest
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 
 
-def initialize(model: Transformer, vocabularies: Vocabularies, path: Path) -> dict[str, Any]:
+def initialize(model: Model, vocabularies: Vocabularies, path: Path) -> dict[str, Any]:
     """Give a model the weights of a run, its averaged ones, or of a checkpoint file.
 
     Args:

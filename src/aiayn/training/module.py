@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from aiayn.data.batching import Batch
-from aiayn.model.transformer import Transformer
+from aiayn.model.model import Model
 
 
 class Loss(Protocol):
@@ -39,20 +39,19 @@ class Loss(Protocol):
         ...
 
 
-def losses(model: Transformer, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor, int]:
-    """Teacher-forced loss and negative log-likelihood of a batch, as `Loss` has them, and its real target tokens."""
-    features = model.features(batch.source, batch.target[:, :-1])  # (pairs, target, d_model)
-    labels = batch.target[:, 1:]
-    real = labels != model.pad_id
-    labels = labels[real]  # (tokens,)
-    return *loss(features[real], model.embedding.weight, labels), len(labels)
+def losses(model: Model, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """Teacher-forced loss and negative log-likelihood of a batch, as `Loss` has them; the model's auxiliary losses."""
+    features, auxiliary = model(batch)  # (pairs, target, d_model)
+    labels = batch.target[:, 1:].flatten()[batch.positions]  # (tokens,)
+    real = features.flatten(0, 1)[batch.positions]  # (tokens, d_model)
+    return *loss(real, model.output_weight, labels), auxiliary
 
 
 class TranslationModule(LightningModule):
     """Section 5: what a step of training does.
 
     Args:
-        model: The Transformer.
+        model: Of whatever kind.
         optimizer: Makes an optimizer of the parameters.
         schedule: Makes a schedule of the optimizer, counted in steps.
         loss: Of the tokens of a batch.
@@ -63,7 +62,7 @@ class TranslationModule(LightningModule):
 
     def __init__(
         self,
-        model: Transformer,
+        model: Model,
         *,
         optimizer: Callable[[Iterable[nn.Parameter]], Optimizer],
         schedule: Callable[[Optimizer], LRScheduler],
@@ -73,7 +72,7 @@ class TranslationModule(LightningModule):
         contents: dict[str, Any],
     ) -> None:
         super().__init__()
-        self.model = model
+        self.model: Any = model
         self.optimizer, self.schedule, self.loss = optimizer, schedule, loss
         self.log_steps = log_steps
         self.seed = seed
@@ -95,7 +94,8 @@ class TranslationModule(LightningModule):
         torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> np.uint64(1)))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        loss, nll, _ = losses(self.model, batch, self.loss)
+        loss, nll, auxiliary = losses(self.model, batch, self.loss)
+        loss = sum(auxiliary.values(), loss)
         self.sums = self.sums.to(loss.device) + torch.stack([loss.detach(), nll])
         parts = self.trainer.world_size * self.trainer.accumulate_grad_batches  # what Lightning divides by
         return loss * (parts / batch.step_tokens)
@@ -123,8 +123,8 @@ class TranslationModule(LightningModule):
             self.log_dict(metrics, batch_size=1)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        _, nll, tokens = losses(self.model, batch, self.loss)
-        self.dev_sums = self.dev_sums.to(nll.device) + torch.stack([nll, nll.new_tensor(tokens)])
+        _, nll, _ = losses(self.model, batch, self.loss)
+        self.dev_sums = self.dev_sums.to(nll.device) + torch.stack([nll, nll.new_tensor(len(batch.positions))])
 
     def on_validation_epoch_end(self) -> None:
         nll, tokens = self.trainer.strategy.reduce(self.dev_sums, reduce_op="sum").tolist()

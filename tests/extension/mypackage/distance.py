@@ -3,9 +3,10 @@
 import math
 
 import torch
+from torch import Tensor, nn
+
 from aiayn.model.state import Cache
 from aiayn.model.view import View
-from torch import Tensor, nn
 
 
 class DistanceAttention(nn.Module):

@@ -1,9 +1,10 @@
 """A mixture of experts with one expert for each token (Fedus et al. 2022, Switch Transformer, section 2)."""
 
 import torch
-from aiayn.model.view import View
 from torch import Tensor, nn
 from torch.nn import functional
+
+from aiayn.model.view import View
 
 
 class Experts(nn.Module):

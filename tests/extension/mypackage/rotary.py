@@ -1,8 +1,9 @@
 """Rotary positions (Su et al. 2021, section 3.2.2): nothing is added at the bottom, queries and keys are turned."""
 
 import torch
-from aiayn.model.view import View
 from torch import Tensor, nn
+
+from aiayn.model.view import View
 
 
 class Rotary(nn.Module):

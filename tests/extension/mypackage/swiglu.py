@@ -1,8 +1,9 @@
 """The gated feed-forward network SwiGLU (Shazeer 2020, equation 6)."""
 
-from aiayn.model.view import View
 from torch import Tensor, nn
 from torch.nn import functional
+
+from aiayn.model.view import View
 
 
 class GatedFeedForward(nn.Module):

@@ -1,72 +1,38 @@
 """Multi-head attention (section 3.2).
 
-An attention module is called `attention(query, memory, mask=..., cache=..., causal=...)`; any class with this signature
-can take the place of `MultiHeadAttention` in the configuration. Self-attention has no memory. While decoding, the
-queries are the beams of a sentence at one position, so that cross-attention reads the sentence's keys and values, which
-are computed once, for all its beams.
+An attention module is called `attention(query, memory, view=..., cache=...)`; any class with this signature can take
+the place of `MultiHeadAttention` in the configuration. Self-attention has no memory. While decoding, the queries are
+the beams of a sentence at one position, so that cross-attention reads the sentence's keys and values, which are
+computed once, for all its beams.
 
 Departure from the paper's formulas: the projections have biases.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-
-class Cache:
-    """Keys and values that later decoding steps read again.
-
-    Room grows by doubling, so that the cost of a step does not depend on how many went before.
-    """
-
-    def __init__(self) -> None:
-        self.length = 0
-        self._key: Tensor | None = None
-        self._value: Tensor | None = None
-
-    def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Append `key` `(batch, heads, new, d_k)`, `value` `(batch, heads, new, d_v)`; return all keys and values."""
-        start, self.length = self.length, self.length + key.size(2)
-        self._key = _write(self._key, key, start)
-        self._value = _write(self._value, value, start)
-        return self.read()
-
-    def read(self) -> tuple[Tensor, Tensor]:
-        """All keys `(batch, heads, length, d_k)` and values `(batch, heads, length, d_v)`."""
-        assert self._key is not None
-        assert self._value is not None
-        return self._key[:, :, : self.length], self._value[:, :, : self.length]
-
-    def select(self, rows: Tensor) -> None:
-        """Keep the sentences `rows` `(kept,)` of the batch."""
-        if self._key is not None and self._value is not None:
-            self._key, self._value = keep_rows(self._key, rows), keep_rows(self._value, rows)
+from aiayn.model.state import Cache
+from aiayn.model.view import View
 
 
-def _write(room: Tensor | None, new: Tensor, start: int) -> Tensor:
-    """Put `new` `(batch, heads, new, d)` at `start` of `room`'s third axis, in a larger room where it does not fit."""
-    end = start + new.size(2)
-    if room is None or end > room.size(2):
-        capacity = end if room is None else max(end, 2 * room.size(2))
-        larger = new.new_empty(*new.shape[:2], capacity, new.size(3))
-        if room is not None:
-            larger[:, :, :start] = room[:, :, :start]
-        room = larger
-    room[:, :, start:end] = new
-    return room
+class Relative(nn.Module):
+    """What attention knows of positions besides what was added at the bottom; a part of its own, given by YAML."""
 
+    def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Queries or keys `(batch, heads, length, d_k)` as they are scored, from their `positions` `(length,)`."""
+        return x
 
-def keep_rows(x: Tensor, rows: Tensor) -> Tensor:
-    """Keep `rows` `(kept,)`, at most all, of `x` `(batch, ...)`, in place: a row that keeps its place costs nothing."""
-    moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().squeeze(1)
-    x[moved] = x[rows[moved]]
-    return x[: len(rows)]
+    def scores(self, query: Tensor, view: View) -> Tensor | None:
+        """What is added to the scores, broadcastable to `(batch, heads, query, key)`; None: nothing."""
+        return None
 
 
 def scaled_dot_product_attention(
-    query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor | None, causal: bool
+    query: Tensor, key: Tensor, value: Tensor, *, view: View, bias: Tensor | None = None
 ) -> Tensor:
     """Average the values, weighted by how well their keys match the query: equation 1 (section 3.2.1).
 
@@ -75,102 +41,153 @@ def scaled_dot_product_attention(
 
     Args:
         query: `(batch, heads, query, d_k)`.
-        key: `(batch, heads, key, d_k)`.
-        value: `(batch, heads, key, d_v)`.
-        mask: Boolean, broadcastable to `(batch, heads, query, key)`; True where attention is allowed.
-        causal: Query i attends to keys 0..i only; not together with a mask.
+        key: `(batch, kv_heads, key, d_k)`.
+        value: `(batch, kv_heads, key, d_v)`.
+        view: Which keys each query sees.
+        bias: Added to the scores, as `Relative.scores` gives it.
 
     Returns:
         Context, `(batch, heads, query, d_v)`.
     """
-    if not (query.device.type == "cpu" and query.dtype == torch.bfloat16 and query.requires_grad):
-        return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
-    return attention_weights(query, key, mask=mask, causal=causal) @ value
+    if query.device.type == "cpu" and query.dtype == torch.bfloat16 and query.requires_grad:
+        weights = attention_weights(query, key, view=view, bias=bias)
+        return weights @ _for_each_head(value, query.size(1))
+    mask = view.mask if bias is None else _added(query, key, view=view, bias=bias)
+    return functional.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=mask,
+        is_causal=view.causal and bias is None,
+        enable_gqa=key.size(1) != query.size(1),
+    )
 
 
-def attention_weights(query: Tensor, key: Tensor, *, mask: Tensor | None, causal: bool) -> Tensor:
+def attention_weights(query: Tensor, key: Tensor, *, view: View, bias: Tensor | None = None) -> Tensor:
     """How much each query attends to each key: softmax(Q K^T / sqrt(d_k)), `(batch, heads, query, key)`.
 
-    Args:
-        query: As in `scaled_dot_product_attention`, like the others.
-        key: `(batch, heads, key, d_k)`.
-        mask: True where attention is allowed.
-        causal: Query i attends to keys 0..i only; not together with a mask.
+    Arguments as in `scaled_dot_product_attention`.
     """
-    if causal:
-        mask = torch.ones(query.size(2), key.size(2), dtype=torch.bool, device=query.device).tril()
-    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))  # (batch, heads, query, key)
-    if mask is not None:
+    keys = _for_each_head(key, query.size(1))
+    scores = query @ keys.transpose(-2, -1) / math.sqrt(query.size(-1))  # (batch, heads, query, key)
+    if bias is not None:
+        scores = scores + _added(query, key, view=view, bias=bias)
+    elif (mask := _mask(query, key, view=view)) is not None:
         scores = scores.masked_fill(~mask, -math.inf)
     return scores.softmax(-1)
+
+
+def _mask(query: Tensor, key: Tensor, *, view: View) -> Tensor | None:
+    """What a view lets each query see, its causal part written out; None: everything."""
+    if not view.causal:
+        return view.mask
+    return torch.ones(query.size(2), key.size(2), dtype=torch.bool, device=query.device).tril()
+
+
+def _added(query: Tensor, key: Tensor, *, view: View, bias: Tensor) -> Tensor:
+    """The bias, and -inf where the view lets a query see nothing."""
+    mask, bias = _mask(query, key, view=view), bias.to(query.dtype)
+    return bias if mask is None else bias.masked_fill(~mask, -math.inf)
+
+
+def _for_each_head(x: Tensor, heads: int) -> Tensor:
+    """Keys or values `(batch, kv_heads, key, d)` once for each head that reads them, `(batch, heads, key, d)`."""
+    return x if x.size(1) == heads else x.repeat_interleave(heads // x.size(1), dim=1)
 
 
 class MultiHeadAttention(nn.Module):
     """Attend in `heads` subspaces at once: Concat(head_1, ..., head_h) W^O (section 3.2.2).
 
-    W^Q, W^K and W^V of all heads are the rows of one matrix, in this order: self-attention is then one product.
+    There are two maps into the heads: W^Q of all heads, and W^K and W^V, head by head its key, then its value. So a
+    slice of rows is a slice of heads. Where `kv_heads` is less than `heads`, consecutive heads share keys and values
+    (Ainslie et al. 2023, "GQA"; one alone: Shazeer 2019, "Fast Transformer Decoding").
+
+    Args:
+        d_model: Width of queries, memory and output.
+        heads: That ask.
+        d_k: Width of a key.
+        d_v: Width of a value.
+        kv_heads: That are asked; None: as many as `heads`.
+        relative: Builds a `Relative`; None: attention knows no positions.
     """
 
-    def __init__(self, d_model: int, heads: int, *, d_k: int, d_v: int) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        *,
+        d_k: int,
+        d_v: int,
+        kv_heads: int | None = None,
+        relative: Callable[[], Relative] | None = None,
+    ) -> None:
         super().__init__()
-        for name, size in {"d_model": d_model, "heads": heads, "d_k": d_k, "d_v": d_v}.items():
+        kv_heads = heads if kv_heads is None else kv_heads
+        sizes = {"d_model": d_model, "heads": heads, "kv_heads": kv_heads, "d_k": d_k, "d_v": d_v}
+        for name, size in sizes.items():
             if size < 1:
                 raise ValueError(f"model.{name} must be at least 1, got {size}. Give a positive whole number.")
-        self.heads = heads
-        self.widths = [heads * d_k, heads * d_k, heads * d_v]
-        self.projection = nn.Linear(d_model, sum(self.widths))
+        if heads % kv_heads:
+            raise ValueError(
+                f"model.kv_heads must divide model.heads, got kv_heads={kv_heads}, heads={heads}; "
+                f"choose another number, or leave it out for one of each."
+            )
+        self.heads, self.kv_heads, self.d_k, self.d_v = heads, kv_heads, d_k, d_v
+        self.query = nn.Linear(d_model, heads * d_k)
+        self.memory = nn.Linear(d_model, kv_heads * (d_k + d_v))
         self.output = nn.Linear(heads * d_v, d_model)
+        self.relative = None if relative is None else relative()
         # Glorot over the three stacked, a smaller bound than over each: after 400 steps on the embedded corpus 0.90
         # nats, not 1.50. The paper's code stacks all three in self-attention only, and keys and values in attention to
         # a memory (tensorflow/tensor2tensor:tensor2tensor/models/common_attention.py of 2017: multihead_attention).
         # facebookresearch/fairseq:fairseq/modules/multihead_attention.py (reset_parameters) has our bound in both.
-        nn.init.xavier_uniform_(self.projection.weight)
+        bound = math.sqrt(6 / (d_model + self.query.out_features + self.memory.out_features))
+        nn.init.uniform_(self.query.weight, -bound, bound)
+        nn.init.uniform_(self.memory.weight, -bound, bound)
         nn.init.xavier_uniform_(self.output.weight)
-        nn.init.zeros_(self.projection.bias)
-        nn.init.zeros_(self.output.bias)
+        for linear in (self.query, self.memory, self.output):
+            nn.init.zeros_(linear.bias)
 
-    def forward(
-        self,
-        query: Tensor,
-        memory: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        cache: Cache | None = None,
-        causal: bool = False,
-    ) -> Tensor:
+    def forward(self, query: Tensor, memory: Tensor | None = None, *, view: View, cache: Cache | None = None) -> Tensor:
         """Let every query gather what it needs from the memory.
 
         Args:
             query: `(batch, query, d_model)`.
             memory: `(batch, key, d_model)`; None for self-attention.
-            mask: Boolean, broadcastable to `(batch, heads, query, key)`; True where attention is allowed.
+            view: Which keys each query sees, and where they stand.
             cache: For decoding. Self-attention appends its keys and values and attends to all; attention to a memory
                 projects the memory at the first call only.
-            causal: Query i attends to keys 0..i only; not together with a mask.
 
         Returns:
             `(batch, query, d_model)`.
         """
-        query, key, value = self.project(query, memory, cache)
-        context = scaled_dot_product_attention(query, key, value, mask=mask, causal=causal)
+        projected, key, value = self.project(query, memory, view=view, cache=cache)
+        context = scaled_dot_product_attention(projected, key, value, view=view, bias=self._bias(projected, view))
         return self.output(context.transpose(1, 2).flatten(2))  # (batch, query, d_model)
 
-    def project(
-        self, query: Tensor, memory: Tensor | None = None, cache: Cache | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys `(batch, heads, ..., d_k)`, and values, of all heads; arguments as in `forward`."""
-        if memory is None:
-            query, key, value = map(self._split_heads, self.projection(query).split(self.widths, dim=-1))
-            return query, *(cache.extend(key, value) if cache is not None else (key, value))
-        split = [self.widths[0], sum(self.widths[1:])]
-        query_weight, memory_weight = self.projection.weight.split(split)
-        query_bias, memory_bias = self.projection.bias.split(split)
-        query = self._split_heads(functional.linear(query, query_weight, query_bias))
-        if cache is not None and cache.length:
-            return query, *cache.read()
-        projected = functional.linear(memory, memory_weight, memory_bias)
-        key, value = map(self._split_heads, projected.split(self.widths[1:], dim=-1))
-        return query, *(cache.extend(key, value) if cache is not None else (key, value))
+    def weights(self, query: Tensor, memory: Tensor | None = None, *, view: View) -> Tensor:
+        """How much each head attends to what, `(batch, heads, query, key)`; arguments as in `forward`."""
+        projected, key, _ = self.project(query, memory, view=view)
+        return attention_weights(projected, key, view=view, bias=self._bias(projected, view))
 
-    def _split_heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (batch, heads, length, d_k or d_v)
+    def project(
+        self, query: Tensor, memory: Tensor | None = None, *, view: View, cache: Cache | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries `(batch, heads, query, d_k)`, keys and values `(batch, kv_heads, ...)`, as they are scored."""
+        projected = self._rotated(self._split_heads(self.query(query), self.heads), view.query_positions)
+        if memory is not None and cache is not None and cache.length:
+            return projected, *cache.read()
+        both = self._split_heads(self.memory(query if memory is None else memory), self.kv_heads)
+        key, value = both.split([self.d_k, self.d_v], dim=-1)
+        # What self-attention adds to a cache stands where its queries do.
+        key = self._rotated(key, view.query_positions if memory is None else view.key_positions)
+        return projected, *(cache.extend(key, value) if cache is not None else (key, value))
+
+    def _rotated(self, x: Tensor, positions: Tensor) -> Tensor:
+        return x if self.relative is None else self.relative.rotate(x, positions)
+
+    def _bias(self, query: Tensor, view: View) -> Tensor | None:
+        return None if self.relative is None else self.relative.scores(query, view)
+
+    def _split_heads(self, x: Tensor, heads: int) -> Tensor:
+        return x.unflatten(-1, (heads, -1)).transpose(1, 2)  # (batch, heads, length, width of a head)

@@ -3,6 +3,8 @@
 from torch import Tensor, nn
 from torch.nn import functional
 
+from aiayn.model.view import View
+
 
 class FeedForward(nn.Module):
     """max(0, x W_1 + b_1) W_2 + b_2, the same at every position (equation 2)."""
@@ -18,8 +20,8 @@ class FeedForward(nn.Module):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """`(..., d_model)` to `(..., d_model)`."""
+    def forward(self, x: Tensor, *, view: View | None = None) -> Tensor:
+        """`(..., d_model)` to `(..., d_model)`; what a position sees does not matter here."""
         # Two dimensions: a linear map of more returns a view, and autograd copies a view that changes in place
         # (a tenth of a training step on a CPU).
         hidden = functional.relu(self.inner(x.flatten(0, -2)), inplace=True)

@@ -1,6 +1,6 @@
 import torch
 
-from aiayn.model.decoder import DecoderState, Memory
+from aiayn.model.state import DecoderState, Memory
 
 
 def test_a_beam_sees_its_own_slots_after_a_reorder() -> None:
@@ -9,14 +9,18 @@ def test_a_beam_sees_its_own_slots_after_a_reorder() -> None:
     state.reorder(torch.tensor([[0, 0]]))
     state.advance(2)  # slots 1, 2
     state.reorder(torch.tensor([[1, 1]]))
-    mask = state.advance(2)  # slots 3, 4
+    own, across = state.advance(2)  # slots 3, 4
+    assert own.query_positions.tolist() == across.query_positions.tolist() == [2, 2]
+    assert own.key_positions.tolist() == [0, 1, 1, 2, 2]
+    assert across.key_positions.tolist() == [0, 1, 2, 3, 4]
+    mask = own.mask
     assert mask is not None
     assert mask[0, 0].int().tolist() == [[1, 0, 1, 1, 0], [1, 0, 1, 0, 1]]
 
 
 def test_one_beam_alone_needs_no_mask() -> None:
     state = DecoderState(Memory(torch.zeros(3, 5, 6), None), layers=2)
-    assert all(state.advance(1) is None for _ in range(7))
+    assert all(state.advance(1)[0].mask is None for _ in range(7))
 
 
 def test_select_shrinks_the_memory_too() -> None:
