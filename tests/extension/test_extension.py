@@ -28,8 +28,7 @@ TRUSTED = f"trust=[{','.join(TRUST)}]"
 TINY = [value for value in SMALL if not value.startswith(("data.vocab_size", "inference"))]
 TINY += ["inference=beam", "inference.beam=3", "inference.max_extra_length=2"]
 PAD, _, BOS, EOS = range(4)
-
-pytestmark = pytest.mark.xfail(reason="the parts of the redesign are still being put together")
+SCORES = pytest.mark.xfail(reason="scores are no objects yet")
 
 
 @pytest.fixture(scope="module")
@@ -59,23 +58,31 @@ def result(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "result.json").read_text())
 
 
-def test_own_parts_corpus_callback_and_metric_are_trained_and_scored(table: Path) -> None:
+def test_own_parts_corpus_and_callback_are_trained(table: Path) -> None:
     done = result(table / "mine_near")
     assert (done["status"], done["steps"]) == ("done", 24)
+    named = {"distance", "experts", "pre", "reversal", "shrink"}
+    assert {f"mypackage.{name}" for name in named} <= set(done["made_of"])
+    assert "trust" not in checkpoint.read_raw(table / "mine_near" / "checkpoints" / "best.ckpt")["config"]
+
+
+@SCORES
+def test_ones_own_metric_scores_each_checkpoint(table: Path) -> None:
+    done = result(table / "mine_near")
     for name in ("last", "best", "averaged"):
         score = done["scores"][name]["dev"]["word_f1"]
         assert 0 < score["value"] <= 100
         assert (score["name"], score["signature"]) == ("word F1", "words:spaces|refs:1")
-    named = {"distance", "experts", "pre", "reversal", "shrink"}
-    assert {f"mypackage.{name}" for name in named} <= set(done["made_of"])
 
 
+@SCORES
 def test_the_best_checkpoint_is_the_best_by_ones_own_metric(table: Path) -> None:
     curve = Run.read(table / "mine_near", row="").metrics["dev/word_f1"]
     best = checkpoint.read_raw(table / "mine_near" / "checkpoints" / "best.ckpt")
     assert best["global_step"] == curve[0][curve[1].argmax()]
 
 
+@pytest.mark.xfail(reason="training does not add auxiliary losses yet")
 def test_an_auxiliary_loss_is_logged_by_its_name(table: Path) -> None:
     assert (Run.read(table / "mine_near", row="").metrics["train/balance"][1] > 0).all()
     assert "train/balance" not in Run.read(table / "mine_rotary", row="").metrics
@@ -136,17 +143,17 @@ def test_evaluating_a_file_again_gives_the_scores_of_the_run(
     ask = (*CONF, "task=evaluate", f"checkpoint={table / 'mine_near'}", "data.split=dev", f"run_dir={tmp_path}")
     refused = in_process(*ask)
     assert refused.returncode == 1
-    assert "trust=[mypackage]" in refused.stderr
+    assert TRUSTED in refused.stderr
     assert refused.stderr.count("\n") == 1
-    done = in_process(*ask, TRUSTED, "metrics=[word_f1]")
+    done = in_process(*ask, TRUSTED, "metrics=[bleu]")
     assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "evaluation.json").read_text())["scores"]["averaged"]["dev"]["word_f1"]
-    assert found == result(table / "mine_near")["scores"]["averaged"]["dev"]["word_f1"]
+    found = json.loads((tmp_path / "evaluation.json").read_text())["scores"]["averaged"]["dev"]["bleu"]
+    assert found == result(table / "mine_near")["scores"]["averaged"]["dev"]["bleu"]
 
 
 def test_a_notebook_opens_it(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(HERE)
-    with pytest.raises(ValueError, match=r"trust=\[mypackage\]"):
+    with pytest.raises(ValueError, match=re.escape(TRUSTED)):
         aiayn.load(table / "mine_near")
     assert aiayn.load(table / "mine_near", trust=TRUST).translate(["oak ash"])
 
@@ -160,9 +167,10 @@ def test_an_export_reads_back_and_another_program_refuses_it(
     refused = in_process(*ask, "format=ctranslate2", f"output={tmp_path}/other")
     assert refused.returncode == 1
     assert refused.stderr.count("\n") == 1
-    assert "mypackage" in refused.stderr
+    assert "CTranslate2 does not know: DistanceAttention, Experts, PreNorm" in refused.stderr
 
 
+@pytest.mark.xfail(reason="cost is not counted from the built model yet")
 def test_the_plan_counts_the_third_matrix_of_a_gated_network(in_process: CommandLine, tmp_path: Path) -> None:
     def flops(feed_forward: str) -> float:
         output = tmp_path / f"{feed_forward}.json"
@@ -198,6 +206,7 @@ def test_an_own_part_that_has_changed_makes_its_row_stale(
     assert done.stdout.count("stale (") == 1
 
 
+@SCORES
 def test_the_report_has_ones_own_metric_and_judges_ones_own_claim(
     table: Path, outputs: Path, in_process: CommandLine
 ) -> None:
@@ -212,6 +221,7 @@ def test_the_report_has_ones_own_metric_and_judges_ones_own_claim(
     assert found == pytest.approx(expected, abs=0.01)
 
 
+@SCORES
 def test_a_folder_of_strangers_runs_is_reported_by_those_metrics_that_are_trusted(
     table: Path, in_process: CommandLine, tmp_path: Path
 ) -> None:
