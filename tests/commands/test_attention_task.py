@@ -131,6 +131,6 @@ def test_an_attention_that_shows_nothing_is_refused(task, tmp_path, monkeypatch,
         return model
 
     monkeypatch.setattr(Checkpoint, "model", opaque)
-    with pytest.raises(ValueError, match=f"does not show its heads: it has no `{missing or 'project'}`"):
+    with pytest.raises(ValueError, match=f"does not show its heads: it has no `{missing or 'weights'}`"):
         task()
     assert not (tmp_path / "out").exists()
