@@ -50,11 +50,18 @@ def test_the_page_leads_from_an_empty_folder_to_a_verdict(tmp_path: Path) -> Non
     said = call(report, *small)
     assert "A bias for what is near makes better translations." in said
     assert "a verdict needs two seeds" not in said
-    with (tmp_path / "outputs" / "sweeps" / "near" / "report" / "table.csv").open() as file:
-        assert {row["row"] for row in csv.DictReader(file)} == {"relative=Near", "relative=null"}
+    assert "command: python src/run.py --config-dir conf sweep=near model.layers=1 " in said
+    assert "nrefs:1|case:mixed" in said
+    with (tmp_path / "outputs" / "sweeps" / "near" / "report" / "table.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert {(line["row"], line["state"], line["done"]) for line in lines} == {
+        ("relative=Near", "done", "2"),
+        ("relative=null", "done", "2"),
+    }
+    assert all(float(line["bleu"]) >= 0 and float(line["perplexity"]) > 1 for line in lines)
     runs = [path.parents[1] for path in tmp_path.glob("outputs/sweeps/near/*/checkpoints/averaged.ckpt")]
     near = next(run for run in runs if "attention=near" in run.name)
     assert len(runs) == 4
     [line] = LATER
     text, _, translate = line.partition(" | ")
-    assert call(translate.replace("RUN", shlex.quote(str(near))), stdin=shlex.split(text)[1] + "\n")
+    assert call(translate.replace("RUN", str(near)), stdin=shlex.split(text)[1] + "\n")
