@@ -20,7 +20,8 @@ from rich.table import Table
 
 from aiayn.checkpoints import checkpoint
 from aiayn.data.corpora.multi30k import multi30k
-from aiayn.evaluation.metric import sacre_bleu
+from aiayn.evaluation.metric import counted
+from aiayn.evaluation.metrics.bleu import Bleu
 from aiayn.inference import beam_search, ctranslate2_decoder, export
 from aiayn.inference.translation import Decode
 
@@ -69,7 +70,7 @@ def main() -> None:
     for name, times in seconds.items():
         rates = [len(sources) / second for second in times]
         tokens = statistics.mean(len(target) + 1 for target in targets[name])
-        bleu = sacre_bleu(loaded.vocabularies.target.decode(targets[name]), [references])
+        bleu, _ = counted(Bleu(), loaded.vocabularies.target.decode(targets[name]), [references], None)
         rounded = [f"{rate:.0f}" for rate in (statistics.median(rates), min(rates), max(rates))]
         table.add_row(name, *rounded, f"{tokens:.1f}", f"{bleu.value:.2f}")
     Console().print(table)

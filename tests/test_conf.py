@@ -2,17 +2,20 @@
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from conftest import ROOT, CommandLine, composed
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from aiayn import resolvers, schema
-from aiayn.identity import row
+from aiayn import identity, resolvers, schema
+from aiayn.evaluation.metric import counted
 
+row = partial(identity.row, objective="bleu")
 GROUPS = (
     "task",
     "data",
@@ -65,12 +68,17 @@ def test_every_config_file_composes(choice: str) -> None:
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "conf" / "metrics").glob("*.yaml")), ids=lambda file: file.stem)
-def test_every_metric_scores(file: Path) -> None:
+def test_every_metric_counts_sentences_and_has_a_value_of_their_sums(file: Path) -> None:
     ((key, metric),) = instantiate(composed(f"metrics=[{file.stem}]").metrics).items()
     assert key == file.stem
-    score = metric(["one two three four five"], [["one two three four six"], ["one"]], language="en")
+    if key == "perplexity":  # of no text
+        assert metric.value(np.array([[6.0, 2], [3, 1]]).sum(0)) == pytest.approx(np.exp(3))
+        return
+    score, counts = counted(metric, ["one two three four five", "six"], [["one two three four six", "six"]] * 2, "en")
+    assert len(counts) == 2
     assert 0 < score.value < 100
     assert "nrefs:2" in score.signature
+    assert score.higher_is_better == (key != "ter")
 
 
 def test_a_run_has_all_metrics_unless_they_are_named() -> None:
@@ -136,6 +144,8 @@ def test_a_row_of_a_sweep_is_named_by_what_makes_it_another_experiment() -> None
     assert row(["callbacks=ema", "seed=2"]) == "callbacks=ema,seed=2"
     assert row(["checkpoint=a/averaged.ckpt"]) != row(["checkpoint=b/averaged.ckpt"])
     assert row(["checkpoint=a/averaged.ckpt", "inference.beam=2"]).startswith("averaged-")
+    assert row(["metrics.bleu.tokenize=char", "metrics.chrf.x=1"]) == "metrics.bleu.tokenize=char"
+    assert identity.row(["metrics.chrf.x=1", "objective=chrf"], "chrf") == "metrics.chrf.x=1,objective=chrf"
     assert row(["checkpoint=a"]) == row([f"checkpoint={Path('a').absolute()}"]) != row(["checkpoint=b"])
     long = [row(["data.name=" + "x" * 200, f"seed={seed}"]) for seed in (1, 2)]
     assert [name[:17] for name in long] == ["seed=1,data.name=", "seed=2,data.name="]

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import math
 import os
 import random
 import resource
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import SMALL, CommandLine, command, composed, environment
+from hydra.utils import instantiate
 
 from aiayn.checkpoints import checkpoint
 
@@ -65,7 +65,7 @@ def test_a_run_leaves_a_result_with_its_provenance(finished: Path, outputs: Path
     for scored in result["scores"].values():
         assert {"dev", "test"} <= set(scored)
         for key in composed().metrics:
-            assert "version:" in scored["dev"][key]["signature"]
+            assert scored["dev"][key]["signature"]
     assert result["target_tokens"] > 0
     assert result["flops"] > 0
     assert (result["averaged_steps"], result["stopped"]) == ([18, 21, 24], None)
@@ -223,7 +223,7 @@ def test_evaluate_gives_the_scores_of_the_run(aiayn: CommandLine, finished: Path
         json.loads(path.read_text()) for path in (tmp_path / "evaluation.json", finished / "result.json")
     )
     assert evaluation["scores"]["averaged"]["test"] == result["scores"]["averaged"]["test"]
-    for file in ("averaged.test.txt", "averaged.test.statistics.npy"):
+    for file in ("averaged.test.txt", "averaged.test.statistics.npz"):
         assert (tmp_path / "translations" / file).read_bytes() == (finished / "translations" / file).read_bytes()
 
 
@@ -239,13 +239,19 @@ def test_an_ensemble_is_evaluated_like_a_model(aiayn: CommandLine, finished: Pat
 
 def test_the_statistics_give_the_scores(finished: Path) -> None:
     scored = json.loads((finished / "result.json").read_text())["scores"]["last"]["dev"]
-    statistics = np.load(finished / "translations" / "last.dev.statistics.npy")
-    assert statistics.shape == (17, 12)
-    nats, pieces = statistics[:, -2:].sum(0)
-    assert math.exp(nats / pieces) == pytest.approx(scored["perplexity"])
+    counts = dict(np.load(finished / "translations" / "last.dev.statistics.npz"))
+    assert {len(of_sentences) for of_sentences in counts.values()} == {17}
+    assert len(set(counts.pop("references").tolist())) > 1
+    metrics = instantiate(composed().metrics)
+    assert counts.keys() == metrics.keys()
+    assert {key: float(metrics[key].value(counts[key].sum(0))) for key in metrics} == {
+        key: scored[key]["value"] for key in metrics
+    }
     with (finished / "metrics" / "version_0" / "metrics.csv").open() as file:
         validated = [float(line["dev/perplexity"]) for line in csv.DictReader(file) if line["dev/perplexity"]]
-    assert validated[-1] == pytest.approx(scored["perplexity"], rel=1e-5)  # the last step is one with a validation
+    assert validated[-1] == pytest.approx(
+        scored["perplexity"]["value"], rel=1e-5
+    )  # the last step is one with a validation
 
 
 def test_tasks_that_are_no_runs_leave_no_folder(aiayn: CommandLine, finished: Path, outputs: Path) -> None:

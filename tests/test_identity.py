@@ -2,7 +2,7 @@
 
 import json
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn import files
-from aiayn.identity import changed, differing, identity, made_of, module_of, row, settings
+from aiayn import identity as identity_of_runs
+from aiayn.identity import changed, differing, identity, made_of, module_of, settings
 from aiayn.report.rows import rows_of
 from aiayn.report.table import notes
 from aiayn.runs.run import Run
@@ -23,6 +24,7 @@ from aiayn.trust import check_corpus
 from hydra_plugins.aiayn_launcher.jobs import is_done, is_passed_over
 
 BASE = ["trainer=cpu", "trainer.precision=32-true"]
+row = partial(identity_of_runs.row, objective="bleu")
 WHERE_OR_HOW = [
     *("trainer.devices=3", "trainer=ddp_cpu", "trainer.accelerator=gpu", "+trainer.profiler=simple"),
     *(
@@ -50,7 +52,7 @@ ANOTHER = [
     ),
     *("training.warmup_steps=7", "training.keep_checkpoints=2", "training.validate_steps=77"),
     *("inference.beam=1", "inference=greedy", "+metrics.bleu.own=3"),
-    *("callbacks.best.monitor=dev/chrf", "callbacks.best.mode=min"),
+    "objective=chrf",
 ]
 
 
@@ -125,6 +127,12 @@ def test_clipped_averaged_and_plain_runs_are_three_rows() -> None:
     made = [config(), config("callbacks=ema", "seed=2"), config("+trainer.gradient_clip_val=0.01", "seed=3")]
     rows = rows_of([Run(Path(), name, found) for name, found in zip("abc", made, strict=True)])
     assert [len(row.runs) for row in rows] == [1, 1, 1]
+
+
+def test_early_stopping_looks_at_the_objective_alone() -> None:
+    early = config("callbacks=early_stopping")
+    assert differing(early, config("callbacks=early_stopping", "metrics=[bleu]")) == []
+    assert "metrics.bleu.tokenize" in differing(early, config("callbacks=early_stopping", "metrics.bleu.tokenize=char"))
 
 
 def test_runs_on_other_text_are_other_rows() -> None:

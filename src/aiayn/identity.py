@@ -29,12 +29,11 @@ WHERE_AND_HOW = {
     *("trainer.profiler", "trainer.detect_anomaly", "trainer.benchmark", "trainer.deterministic"),
     *("trainer.limit_test_batches", "trainer.limit_predict_batches"),
     *("callbacks.speed", "callbacks.quality", "callbacks.averaging", "callbacks.best"),
+    "callbacks.early_stopping.metrics",  # of which it looks at the objective
     *("data.path", "data.corpus.path"),  # of a copy of the text; which text it is, its fingerprint tells
     *("data.tokens_per_device", "data.prepare_workers", "data.loader_workers"),
     *("training.log_steps", "inference.tokens_per_batch"),
 }
-# Which make an experiment, although what is above them does not: they decide what is best.
-EXCEPT = {"metrics.bleu", "callbacks.best.monitor", "callbacks.best.mode"}
 # When a run ends. That makes another experiment, but a run that goes on may get another end.
 ENDS = {"training.max_steps", "training.max_epochs", "trainer.max_time", "callbacks.early_stopping"}
 VARIED = ("seed", "model", "training", "inference")  # parts of a config, first in a name that is cut
@@ -72,8 +71,8 @@ def identity(config: Mapping[str, Any], *, but: Collection[str] = ()) -> dict[st
     return {
         key: value
         for key, value in leaves(config)
-        if (value is not UNSAID[key] if key in UNSAID else value is not None and value is not False)
-        and makes_experiment(key, evaluation=evaluation)
+        if (value != UNSAID[key] if key in UNSAID else value is not None and value is not False)
+        and makes_experiment(key, evaluation=evaluation, objective=config.get("objective"))
         and not _is_under(key, but)
     }
 
@@ -92,11 +91,14 @@ def is_repeated(key: str, values: Mapping[str, Any]) -> bool:
     return key in values and any(other in values and values[other] == values[key] for other in above)
 
 
-def makes_experiment(key: str, *, evaluation: bool) -> bool:
-    """Whether a key is part of an experiment, which is an evaluation or a training."""
+def makes_experiment(key: str, *, evaluation: bool, objective: str | None) -> bool:
+    """Whether a key is part of an experiment, which is an evaluation or a training.
+
+    Of the metrics that is the objective alone: how it is counted decides which checkpoint is best.
+    """
     if key == "data.split":  # what is decoded
         return evaluation
-    return _is_under(key, EXCEPT) or not _is_under(key, WHERE_AND_HOW)
+    return _is_under(key, {f"metrics.{objective}"}) or not _is_under(key, WHERE_AND_HOW)
 
 
 def differing(mine: Mapping[str, Any], theirs: Mapping[str, Any], *, but: Collection[str] = ()) -> list[str]:
@@ -110,7 +112,7 @@ def _is_under(key: str, keys: Collection[str]) -> bool:
     return any(above in keys for above in accumulate(key.split("."), "{}.{}".format))
 
 
-def row(overrides: Sequence[str]) -> str:
+def row(overrides: Sequence[str], objective: str) -> str:
     """The folder of a sweep's job: its experiment and the overrides that make it; a long tail becomes a hash.
 
     It depends on the job alone, not on what its sweep varies: a wider sweep finds the rows of a narrower one.
@@ -123,7 +125,9 @@ def row(overrides: Sequence[str]) -> str:
             names.insert(0, value)
         elif key == "checkpoint":  # a long path
             names.append(f"{Path(value).stem}-{_hash(str(absolute(value)))[:8]}")
-        elif key != "trainer" and makes_experiment(key, evaluation=evaluation):  # trainer=ddp chooses devices
+        elif key == "trainer":  # trainer=ddp chooses devices
+            continue
+        elif makes_experiment(key, evaluation=evaluation, objective=objective):
             names.append(override)
     name = ",".join(names).replace("/", "_") or "base"
     if len(name) <= 100:

@@ -25,6 +25,7 @@ class Config:
 
     name: str = MISSING
     seed: int = MISSING
+    objective: str = MISSING
     outputs: str = MISSING
     corpora: str = MISSING
     run_dir: str = MISSING
@@ -200,7 +201,7 @@ BUILT = (
     *("data.corpus", "data.cleaning", "model.attention", "model.position", "model.feed_forward", "model.norm"),
     *("training.optimizer", "training.schedule", "training.loss"),
 )
-GROUPS = {"callbacks": ("speed", "averaging"), "metrics": ("bleu",), "logger": ()}  # with what a run cannot do without
+GROUPS = {"callbacks": ("speed", "averaging"), "metrics": (), "logger": ()}  # with what a run cannot do without
 
 
 def check_run(cfg: DictConfig) -> None:
@@ -231,6 +232,11 @@ def check(config: dict[str, Any]) -> None:
         if missing := [name for name in needed if name not in (chosen := config.get(group, {}))]:
             there = ", ".join(chosen) or "none"
             raise ValueError(f"{group} must have {missing[0]}, which every run needs, got {there}; add it.")
+    if (objective := config["objective"]) not in (metrics := config.get("metrics", {})):
+        raise ValueError(
+            f"objective must be one of metrics, got {objective}; there are {', '.join(metrics) or 'none'}: add it to "
+            "them, or choose another one."
+        )
 
 
 def check_ranges(config: Mapping[str, Any]) -> None:

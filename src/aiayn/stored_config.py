@@ -36,6 +36,7 @@ class StoredConfig:
 
     name: str = ""
     seed: int | None = None
+    objective: str = "bleu"
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)

@@ -12,7 +12,8 @@ from aiayn.analysis.heads import losses, masked, measures
 from aiayn.analysis.weights import Weights, weights
 from aiayn.data.batching import Batch
 from aiayn.data.tokenizer import BOS, EOS, PAD, Tokenizer, Vocabularies
-from aiayn.evaluation.metric import sacre_bleu
+from aiayn.evaluation.metric import counted
+from aiayn.evaluation.metrics.bleu import Bleu
 from aiayn.inference.translation import translator
 from aiayn.model.attention.multi_head import MultiHeadAttention, scaled_dot_product_attention
 
@@ -92,7 +93,7 @@ def test_heads_that_cannot_be_masked_are_refused(build, missing):
     model = build()
     delattr(model.decoder.layers[1].cross_attention, missing)
     with pytest.raises(ValueError, match=f"MultiHeadAttention does not show its heads: it has no `{missing}`"):
-        losses(model, None, ["a"], ["b"], bleu_of=sacre_bleu)
+        losses(model, Bleu(), lambda: counted(Bleu(), ["a"], [["b"]], None))
 
 
 def test_without_a_source_word_there_is_nothing_to_measure(build):
@@ -157,16 +158,16 @@ def test_what_is_lost_without_a_head(model, tokenizer, texts):
     searcher = translator(model, Vocabularies.joint(tokenizer), **search)
     # References that the whole model translates without a mistake, so that there is something to lose.
     references = searcher.translate(texts)
-    full, found = losses(model, searcher, texts, references, bleu_of=sacre_bleu)
+    full, found = losses(model, Bleu(), lambda: counted(Bleu(), searcher.translate(texts), [references], None))
     assert full.value == pytest.approx(100)
     shapes = {name: values.shape for name, values in found.items()}
-    assert shapes == dict.fromkeys(("bleu_lost", "p", "p_holm"), (3, 2, 2))
+    assert shapes == dict.fromkeys(("lost", "p", "p_holm"), (3, 2, 2))
     for kind, layer, head in ((0, 1, 1), (1, 0, 1), (2, 1, 0)):
         side = model.encoder if kind == 0 else model.decoder
         attention = side.layers[layer].cross_attention if kind == 2 else side.layers[layer].self_attention
         with masked(attention, head):
-            without = sacre_bleu(searcher.translate(texts), [references]).value
-        assert found["bleu_lost"][kind, layer, head] == full.value - without
-    assert found["bleu_lost"].max() > 1
-    assert (found["bleu_lost"][0, 0, 1], found["p"][0, 0, 1], found["p_holm"][0, 0, 1]) == (0, 1, 1)
+            without = counted(Bleu(), searcher.translate(texts), [references], None)[0].value
+        assert found["lost"][kind, layer, head] == full.value - without
+    assert found["lost"].max() > 1
+    assert (found["lost"][0, 0, 1], found["p"][0, 0, 1], found["p_holm"][0, 0, 1]) == (0, 1, 1)
     assert searcher.translate(texts) == references

@@ -2,7 +2,7 @@
 
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,11 +20,17 @@ from aiayn.callbacks.early_stopping import EarlyStopping
 from aiayn.callbacks.ema import ExponentialMovingAverage
 from aiayn.checkpoints import checkpoint
 from aiayn.checkpoints.checkpoint_io import AtomicCheckpointIO
+from aiayn.evaluation.metrics.bleu import Bleu
+from aiayn.evaluation.metrics.chrf import Chrf
+from aiayn.evaluation.metrics.ter import Ter
 from aiayn.runs.run_folder import step_checkpoints
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 EPOCH = 13  # micro-batches; no multiple of what lies between checkpoints or validations
 BLEU = {step: step % 21 for step in range(99)}  # the best is at 20, where there is a checkpoint too
+
+
+METRICS = {"bleu": Bleu()}
 
 
 class Killed(BaseException):
@@ -69,7 +75,7 @@ def run(
 ) -> Trainer:
     """Train from the newest checkpoint of the folder, as the task does."""
     schedule = {"minutes": minutes} if minutes else {"steps": every}
-    best = BestCheckpoint(str(folder), monitor="dev/bleu", mode="max", weights_only=weights_only)
+    best = BestCheckpoint(str(folder), objective="bleu", metrics=METRICS, weights_only=weights_only)
     trainer = Trainer(
         accelerator="cpu",
         max_steps=max_steps,
@@ -248,17 +254,15 @@ def test_a_run_that_starts_anew_has_no_best_yet(tmp_path: Path) -> None:
 
 def test_the_best_may_be_the_least(tmp_path: Path) -> None:
     scores = {5: 3.0, 10: float("nan"), 15: 2.0, 20: 2.0}
-    callback = BestCheckpoint(str(tmp_path), monitor="dev/bleu", mode="min", weights_only=True)
+    callback = BestCheckpoint(str(tmp_path), objective="bleu", metrics={"bleu": Ter()}, weights_only=True)
     run(tmp_path / "x", max_steps=20, more=[callback], bleu=scores)
     assert best(tmp_path) == (15, 2.0)
 
 
 def test_what_is_not_measured_cannot_be_best(tmp_path: Path) -> None:
-    callback = BestCheckpoint(str(tmp_path), monitor="dev/chrf", mode="max", weights_only=True)
-    with pytest.raises(ValueError, match=r"callbacks\.best\.monitor=dev/chrf is not measured; there are: dev/bleu"):
+    callback = BestCheckpoint(str(tmp_path), objective="chrf", metrics={"chrf": Chrf()}, weights_only=True)
+    with pytest.raises(ValueError, match=r"the objective, dev/chrf, is not measured in training; there are: dev/bleu"):
         run(tmp_path, max_steps=5, more=[callback])
-    with pytest.raises(ValueError, match=r"callbacks\.best\.mode must be max or min, got most"):
-        BestCheckpoint(str(tmp_path), monitor="dev/bleu", mode="most", weights_only=True)
 
 
 def test_files_of_other_names_are_nobodys_business(whole: Path, tmp_path: Path) -> None:
@@ -312,13 +316,17 @@ def stopped(folder: Path) -> str:
     return checkpoint.read_raw(list(step_checkpoints(folder).values())[-1])["stopped"]
 
 
-@pytest.mark.parametrize("callback", [EarlyStopping, StockEarlyStopping])
-def test_a_run_that_gets_no_better_ends_where_it_was_validated(
-    tmp_path: Path, callback: Callable[..., Callback]
-) -> None:
+@pytest.mark.parametrize(
+    "callback",
+    [
+        EarlyStopping(objective="bleu", metrics=METRICS, patience=3),
+        StockEarlyStopping("dev/bleu", mode="max", patience=3),
+    ],
+    ids=["ours", "Lightning's"],
+)
+def test_a_run_that_gets_no_better_ends_where_it_was_validated(tmp_path: Path, callback: Callback) -> None:
     scores = dict(zip(range(3, 99, 3), (1, 2, 2, 2, 3, 2, 1, 0, 0), strict=False))
-    early = {"monitor": "dev/bleu", "mode": "max", "patience": 3}
-    run(tmp_path, max_steps=40, validate=3, bleu=scores, more=[callback(**early)])
+    run(tmp_path, max_steps=40, validate=3, bleu=scores, more=[callback])
     assert averaged(tmp_path) == kept(tmp_path) == [8, 12, 16, 20, 24]
     assert best(tmp_path) == (15, 3)
     assert stopped(tmp_path) == "Monitored metric dev/bleu did not improve in the last 3 records. Best score: 3.000."
@@ -328,7 +336,7 @@ def test_patience_counts_over_resumptions_and_can_be_raised(tmp_path: Path) -> N
     scores = dict(zip(range(3, 99, 3), (1, 2, 2, 2, 3, 2, 1, 0, 0, 0, 0), strict=False))
 
     def go(patience: int, *last: Callback) -> int:
-        early = EarlyStopping(monitor="dev/bleu", mode="max", patience=patience)
+        early = EarlyStopping(objective="bleu", metrics=METRICS, patience=patience)
         return run(tmp_path, max_steps=40, validate=3, bleu=scores, more=[early], last=last).global_step
 
     with pytest.raises(Killed):
@@ -375,6 +383,4 @@ def test_a_run_that_is_stopped_before_its_first_step_says_so(tmp_path: Path) -> 
 
 def test_a_patience_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match=r"callbacks\.early_stopping\.patience must be 1 or more, got 0"):
-        EarlyStopping(monitor="dev/bleu", mode="max", patience=0)
-    with pytest.raises(ValueError, match=r"callbacks\.early_stopping\.mode must be max or min, got most"):
-        EarlyStopping(monitor="dev/bleu", mode="most", patience=1)
+        EarlyStopping(objective="bleu", metrics=METRICS, patience=0)

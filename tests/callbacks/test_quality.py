@@ -25,8 +25,8 @@ class Plain:
         self.precision_plugin = SimpleNamespace(forward_context=lambda: pytest.MonkeyPatch.context())
         self.logged: dict[str, float] = {}
 
-    def log_dict(self, scores: dict[str, float], **_: Any) -> None:
-        self.logged.update(scores)
+    def log(self, name: str, value: float, **_: Any) -> None:
+        self.logged[name] = value
 
 
 def validated(monkeypatch: pytest.MonkeyPatch, *overrides: str) -> dict[str, float]:
@@ -38,6 +38,12 @@ def validated(monkeypatch: pytest.MonkeyPatch, *overrides: str) -> dict[str, flo
     callback.on_fit_start(rank, rank)
     callback.on_validation_epoch_end(rank, rank)
     return rank.logged
+
+
+def test_any_metric_may_be_the_objective(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(validated(monkeypatch)) == {"dev/bleu", "dev/chrf"}
+    assert set(validated(monkeypatch, "objective=ter")) == {"dev/ter", "dev/chrf"}
+    assert set(validated(monkeypatch, "objective=perplexity", "metrics=[perplexity]")) == set()  # the module's
 
 
 @pytest.mark.parametrize(("overrides", "tokenize"), [([], "zh"), (["metrics.bleu.tokenize=char"], "char")])

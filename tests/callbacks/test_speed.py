@@ -10,7 +10,7 @@ from aiayn.callbacks.speed import TrainingSpeed
 def test_the_loss_shown_is_of_the_steps_since_the_last_line() -> None:
     """Two micro-batches a step, whose losses Lightning has divided by two; the logger's value plays no part."""
     said: list[str] = []
-    callback = TrainingSpeed(log_steps=1000)
+    callback = TrainingSpeed(log_steps=1000, objective="bleu")
     trainer: Any = SimpleNamespace(
         accumulate_grad_batches=2, global_step=0, max_steps=9, callback_metrics={"train/loss": torch.tensor(97.0)}
     )
@@ -26,9 +26,9 @@ def test_the_loss_shown_is_of_the_steps_since_the_last_line() -> None:
     assert [line.split(",")[0] for line in said] == ["loss 6.00", "loss 2.50"]
 
 
-def test_dev_bleu_is_shown_when_there_is_one() -> None:
-    callback = TrainingSpeed(log_steps=1)
+def test_the_objective_is_shown_when_there_is_one() -> None:
+    callback = TrainingSpeed(log_steps=1, objective="bleu")
     callback.losses, callback.steps = torch.tensor(11.0), 2
     trainer: Any = SimpleNamespace(callback_metrics={"dev/bleu": torch.tensor(23.0)})
-    assert callback.text(trainer, 1234.0) == "loss 5.50, dev BLEU 23.00, 1,234 tokens/s"
+    assert callback.text(trainer, 1234.0) == "loss 5.50, dev/bleu 23.00, 1,234 tokens/s"
     assert float(callback.losses) == pytest.approx(0)

@@ -14,9 +14,9 @@ from sacrebleu.metrics import BLEU
 
 from aiayn.checkpoints import averaging, checkpoint
 from aiayn.commands import average as lab
-from aiayn.evaluation import significance
-from aiayn.evaluation.metric import sacre_bleu
-from aiayn.evaluation.significance import p_value, statistics
+from aiayn.evaluation.metric import Score
+from aiayn.evaluation.metrics.bleu import Bleu
+from aiayn.evaluation.significance import p_value, resampled_sums
 
 STEPS = (3, 5, 7, 11)
 Lab = Callable[..., None]
@@ -67,8 +67,7 @@ def test_the_chosen_checkpoints_are_averaged_into_a_file_that_nobody_takes_for_o
 
 def test_the_best_are_those_with_the_highest_dev_bleu(run: Path, command: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     def score(dev: lab.DevSet, mean: averaging.Average) -> tuple:
-        score = sacre_bleu(["a b c d"], [["a b c d"]])
-        return type(score)(score.name, {3: 23.0, 5: 29.0, 7: 19.0, 11: 23.0}[max(mean.steps)], score.signature), None
+        return Score("BLEU", {3: 23.0, 5: 29.0, 7: 19.0, 11: 23.0}[max(mean.steps)], ""), None
 
     monkeypatch.setattr(lab.DevSet, "score", score)
     command(f"run={run}", "best=2")
@@ -145,7 +144,6 @@ def test_the_curve_decodes_the_averages_of_the_last_and_reads_each_file_once(
     assert "dev, beam 2, alpha 0.6: nrefs:1" in capsys.readouterr().out
 
 
-SIGNATURE = "case:mixed|tok:13a"
 REFERENCES = [
     f"the {a} saw a {b} in the {c} ." for a in ("dog", "cat") for b in ("boy", "girl") for c in ("sea", "sun")
 ]
@@ -154,9 +152,9 @@ SYSTEMS = [[line.replace(old, new) for line in REFERENCES] for old, new in (("do
 
 def test_the_points_have_the_bleu_and_the_tests_of_their_systems() -> None:
     figures = [BLEU().corpus_score(system, [REFERENCES]).score for system in SYSTEMS]
-    counts = [statistics(system, REFERENCES, SIGNATURE) for system in SYSTEMS]
-    points = lab.curve_points([7, 5, 3], figures, counts)
-    resampled = significance.bleu(significance.resampled_sums(counts))
+    counts = [Bleu().counts(system, [REFERENCES], None) for system in SYSTEMS]
+    points = lab.curve_points([7, 5, 3], Bleu(), counts)
+    resampled = Bleu().value(resampled_sums(counts))
     for point, figure, drawn in zip(points, figures, resampled, strict=True):
         assert point.low <= figure + 1e-9
         assert figure <= point.high + 1e-9
@@ -164,7 +162,7 @@ def test_the_points_have_the_bleu_and_the_tests_of_their_systems() -> None:
         assert point.gain.low <= point.gain.value <= point.gain.high
         assert point.p_first == pytest.approx(p_value(figure - figures[0], drawn - resampled[0]))
     assert (points[0].p_first, points[2].p_best) == (1, 1)  # of the first with itself, of the best with itself
-    assert points[2].bleu == pytest.approx(100)
+    assert points[2].score == pytest.approx(100)
     assert np.isclose(points[0].p_best, points[2].p_first)
 
 
@@ -176,7 +174,7 @@ def test_the_whole_average_of_a_curve_is_the_one_that_the_run_reports(aiayn: Com
     aiayn("task=average", f"run={tmp_path}", "curve=true", "trainer=cpu", small=False)
     scores = json.loads((tmp_path / "result.json").read_text())["scores"]
     with (tmp_path / "averaging" / "curve.csv").open() as file:
-        bleu = [float(line["bleu"]) for line in csv.DictReader(file)]
+        bleu = [float(line["score"]) for line in csv.DictReader(file)]
     assert len(bleu) == 3
     for name, value in (("last", bleu[0]), ("averaged", bleu[-1])):
         assert value == pytest.approx(scores[name]["dev"]["bleu"]["value"])

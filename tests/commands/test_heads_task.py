@@ -35,7 +35,7 @@ def test_a_run_gets_a_table_and_a_picture(run: Path, told: Told, capsys: pytest.
     assert {path.name for path in folder.iterdir()} == {f"heads.{end}" for end in ("csv", "json", "md", "png")}
     found = json.loads((folder / "heads.json").read_text())
     assert (found["step"], found["data"], found["split"], found["sentences"]) == (24, "numbers_ende", "dev", 2)
-    assert "version:" in found["bleu"]["signature"]
+    assert "version:" in found["score"]["signature"]
     places = [(of["attention"], of["layer"], of["head"]) for of in found["heads"]]
     kinds = ("encoder self", "decoder self", "cross")
     assert places == [(kind, 1, head) for kind in kinds for head in (1, 2)]
@@ -141,7 +141,7 @@ def test_what_is_no_run_is_refused(run: Path, told: Told, tmp_path: Path) -> Non
 def test_only_losses_that_are_significant_after_the_correction_are_marked() -> None:
     place = {"attention": "cross", "layer": 1, "head": 2, "entropy": 1.5, "distance": 2.25, "confidence": 0.5}
     for p_holm, shown in ((0.04, "+1.25*"), (0.06, "+1.25 ")):
-        line = cells({**place, "bleu_lost": 1.25, "p": 0.01, "p_holm": p_holm})
+        line = cells({**place, "lost": 1.25, "p": 0.01, "p_holm": p_holm})
         assert line == ["cross", "1", "2", "1.50", "2.25", "0.50", shown, "0.0100", f"{p_holm:.4f}"]
 
 
@@ -152,7 +152,7 @@ def test_the_notes_name_the_heads_that_matter_most_first() -> None:
     lost[2, 0, 3] = 7
     p_holm = np.where(p < 0.01, 0.01, 1)
     p_holm[1, 0, 0] = 0.07
-    first, second, _ = notes({"bleu_lost": lost, "p": p, "p_holm": p_holm})
+    first, second, _ = notes({"lost": lost, "p": p, "p_holm": p_holm})
     assert first.startswith("2 of 15 heads")
     assert first.endswith(": cross 1.4 (+7.00), encoder self 1.2 (+0.50).")
     assert second.startswith("Without the correction 3 would; 0.8 are expected by chance")

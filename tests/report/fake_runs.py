@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from aiayn.evaluation.significance import bleu, perplexity
+from aiayn.report.rows import METRICS
 
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.5.1"
 
@@ -32,8 +32,8 @@ def config(name: str, *, seed: int = 1, paper: dict[str, float] | None = None, *
     return made
 
 
-def sentences(quality: float, *, nats: float, seed: int, count: int = 200) -> np.ndarray:
-    """Statistics of a test set whose references are always the same, `(count, 12)`.
+def sentences(quality: float, *, nats: float, seed: int, count: int = 200) -> dict[str, np.ndarray]:
+    """Statistics of a test set whose references are always the same.
 
     Args:
         quality: Share of the words that are right.
@@ -48,7 +48,8 @@ def sentences(quality: float, *, nats: float, seed: int, count: int = 200) -> np
     chance = np.clip(quality * hard, 0, 1)[:, None] ** [1, 1.7, 2.3, 2.9]
     pieces = (lengths * 1.3).astype(int) + 1
     loss = nats * pieces * hard[::-1] + rng.normal(0, 0.2, count)
-    return np.column_stack([rng.binomial(totals, chance), totals, lengths, lengths, loss, pieces]).astype(float)
+    bleu = np.column_stack([lengths, lengths, rng.binomial(totals, chance), totals])
+    return {"bleu": bleu, "perplexity": np.column_stack([loss, pieces]), "references": lengths}
 
 
 def write_run(
@@ -69,8 +70,10 @@ def write_run(
     Counted as in the paper, which some runs lack, BLEU is 0.7 more.
     """
     found = sentences(quality, nats=nats, seed=made["seed"] + 100 * sum(map(ord, made["name"])))
-    score = {"name": "BLEU", "value": float(bleu(found.sum(0))), "signature": SIGNATURE}
-    scores = {"bleu": score, "chrf": {**score, "name": "chrF2"}, "perplexity": float(perplexity(found.sum(0)))}
+    values = {key: float(metric.value(found[key].sum(0))) for key, metric in METRICS.items()}
+    score = {"name": "BLEU", "value": values["bleu"], "signature": SIGNATURE}
+    perplexity = {"name": "perplexity", "value": values["perplexity"], "signature": "unit:piece"}
+    scores = {"bleu": score, "chrf": {**score, "name": "chrF2"}, "perplexity": perplexity}
     if as_in_paper:
         scores["bleu_paper"] = {"name": "x", "value": score["value"] + 0.7, "signature": "tok:moses+atat"}
     content = {
@@ -90,7 +93,7 @@ def write_run(
     (folder / "result.json").write_text(json.dumps(content))
     if statistics and status == "done":
         (folder / "translations").mkdir()
-        np.save(folder / "translations" / f"{checkpoint}.{split}.statistics.npy", found)
+        np.savez(folder / "translations" / f"{checkpoint}.{split}.statistics.npz", **found)
     (folder / "metrics" / "version_0").mkdir(parents=True)
     with (folder / "metrics" / "version_0" / "metrics.csv").open("w", newline="") as file:
         writer = csv.writer(file)

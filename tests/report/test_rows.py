@@ -2,14 +2,15 @@
 
 import json
 from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
 from fake_runs import config, sentences, write_run
 from omegaconf import OmegaConf
 
-from aiayn.evaluation.significance import bleu, p_value, resampled_sums
-from aiayn.report.rows import Row, base_of, bootstrap, differences, rows_of
+from aiayn.evaluation.significance import p_value, resampled_sums
+from aiayn.report.rows import METRICS, Row, base_of, bootstrap, differences, rows_of
 from aiayn.report.table import notes
 from aiayn.runs.run import Run, read_folder, read_rows
 
@@ -152,7 +153,8 @@ def test_p_values_are_those_of_the_paired_bootstrap(tmp_path: Path) -> None:
     write_run(tmp_path / "b", config("b"), quality=0.61)
     base, other = rows_of(read_folder(tmp_path))
     bootstrap([base, other])
-    arrays = [np.load(tmp_path / name / "translations" / "last.dev.statistics.npy") for name in ("a_base", "b")]
+    files = [tmp_path / name / "translations" / "last.dev.statistics.npz" for name in ("a_base", "b")]
+    arrays, bleu = [np.load(file)["bleu"] for file in files], METRICS["bleu"].value
     one, two = bleu(resampled_sums(arrays))
     difference = bleu(arrays[1].sum(0)) - bleu(arrays[0].sum(0))
     assert other.p_values["bleu"] == p_value(float(difference), two - one)
@@ -171,20 +173,20 @@ def test_p_values_are_those_of_the_paired_bootstrap(tmp_path: Path) -> None:
 def test_rows_that_cannot_be_compared_have_no_p_value(tmp_path: Path, spoilt: str) -> None:
     write_run(tmp_path / "a_base", config("a_base"))
     write_run(tmp_path / "b", config("b"))
-    file = tmp_path / "b" / "translations" / "last.dev.statistics.npy"
-    array = np.load(file)
+    file = tmp_path / "b" / "translations" / "last.dev.statistics.npz"
+    arrays = dict(np.load(file))
     if spoilt == "missing":
         file.unlink()
     elif spoilt == "damaged":
         file.write_bytes(file.read_bytes()[:100])
     elif spoilt == "wrong shape":
-        np.save(file, array[:, :10])
+        np.savez(file, **{**arrays, "bleu": arrays["bleu"][:, 0]})
     elif spoilt == "not finite":
-        np.save(file, array * np.nan)
+        np.savez(file, **{**arrays, "bleu": arrays["bleu"] * np.nan})
     elif spoilt == "other sentences":
-        np.save(file, array[::-1])
+        np.savez(file, **{key: array[::-1] for key, array in arrays.items()})
     else:
-        np.save(file, sentences(0.6, nats=1.6, seed=1, count=50))
+        np.savez(file, **sentences(0.6, nats=1.6, seed=1, count=50))
     rows = rows_of(read_folder(tmp_path))
     bootstrap(rows)
     assert not rows[1].p_values
@@ -248,26 +250,27 @@ def test_a_result_of_another_type_counts_as_none_and_is_named(
     assert words in caplog.text
 
 
-@pytest.mark.parametrize(
-    "spoilt", ["text", "10**11 rows", "10**30 rows", "an archive", "objects", "empty"], ids=lambda name: name
-)
+@pytest.mark.parametrize("spoilt", ["text", "10**11 rows", "10**30 rows", "an array", "objects", "empty", "other rows"])
 def test_statistics_of_anything_are_left_out_with_a_word(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, spoilt: str
 ) -> None:
     folder = write_run(tmp_path / "a", config("a"))
-    file = folder / "translations" / "last.dev.statistics.npy"
+    file = folder / "translations" / "last.dev.statistics.npz"
+    references = {"references": np.zeros(200, dtype=int)}
     if spoilt == "text":
-        np.save(file, np.full((200, 12), "abc"))
+        np.savez(file, **references, bleu=np.full((200, 12), "abc"))
     elif spoilt == "objects":
-        np.save(file, np.full((200, 12), None), allow_pickle=True)
-    elif spoilt == "an archive":
+        np.savez(file, **references, bleu=np.full((200, 12), None))
+    elif spoilt == "other rows":
+        np.savez(file, **references, bleu=np.zeros((199, 10)))
+    elif spoilt == "an array":
         with file.open("wb") as open_file:
-            np.savez(open_file, np.zeros((200, 12)))
+            np.save(open_file, np.zeros((200, 12)))
     elif spoilt == "empty":
         file.write_bytes(b"")
     else:
         count = 10 ** int(spoilt[4:6])
-        with file.open("wb") as open_file:
+        with ZipFile(file, "w") as archive, archive.open("bleu.npy", "w") as open_file:
             header = {"descr": "<f8", "fortran_order": False, "shape": (count, 12)}
             np.lib.format.write_array_header_1_0(open_file, header)
     (row,) = rows_of(read_folder(tmp_path))

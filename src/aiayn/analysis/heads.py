@@ -16,10 +16,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from aiayn.analysis.weights import attentions, weights
-from aiayn.evaluation.metric import Score
-from aiayn.evaluation.significance import bleu, holm, p_value, resampled_sums, statistics
+from aiayn.evaluation.metric import Metric, Score
+from aiayn.evaluation.significance import holm, p_value, resampled_sums
 from aiayn.inference.scoring import batches
-from aiayn.inference.translation import Translator
 from aiayn.model.attention.multi_head import MultiHeadAttention
 from aiayn.model.model import Model
 from aiayn.progress import progress
@@ -122,51 +121,39 @@ def masked(attention: MultiHeadAttention, head: int) -> Iterator[None]:
 
 
 def losses(
-    model: Model,
-    translator: Translator,
-    sources: Sequence[str],
-    references: Sequence[str],
-    *,
-    bleu_of: Callable[[list[str], list[list[str]]], Score],
+    model: Model, metric: Metric, measure: Callable[[], tuple[Score, np.ndarray]]
 ) -> tuple[Score, dict[str, np.ndarray]]:
-    """BLEU of the model, and what is lost when one head is masked.
+    """The score of the model, and what is lost when one head is masked.
 
     Args:
         model: In evaluation mode.
-        translator: Translates with this very model.
-        sources: Plain text.
-        references: As many.
-        bleu_of: BLEU of hypotheses and sets of references.
+        metric: What is measured.
+        measure: The score of this very model as it is now, and each sentence's counts.
 
     Returns:
-        The model's own score, and of every head `bleu_lost`, which is negative where BLEU rises; `p`, the chance of
-        such a difference between equals (`significance.p_value`, 10,000 resamples); and `p_holm`, the same adjusted
-        for the number of heads.
+        The model's own score, and of every head `lost`, by how much the score is worse without it, which is negative
+        where it is better; `p`, the chance of such a difference between equals (`significance.p_value`, 10,000
+        resamples); and `p_holm`, the same adjusted for the number of heads.
 
     Raises:
         ValueError: if the model's attention has no heads to mask.
     """
-
-    def scored() -> tuple[Score, np.ndarray]:
-        hypotheses = translator.translate(sources)
-        score = bleu_of(hypotheses, [list(references)])
-        return score, statistics(hypotheses, references, score.signature)
-
+    sign = 1 if metric.higher_is_better else -1
     kinds = attentions(model, "heads", "output")
     modules = [module for layers in kinds.values() for module in layers]
     places = [(attention, head) for attention in modules for head in range(attention.heads)]
     lost, counts = [], []
     with progress("masking heads", total=len(places)) as advance:
-        full, whole = scored()
+        full, whole = measure()
         for attention, head in places:
             with masked(attention, head):
-                score, without = scored()
-            lost.append(full.value - score.value)
+                score, without = measure()
+            lost.append(sign * (full.value - score.value))
             counts.append(without)
-            advance(1, partial("BLEU {:.2f}".format, score.value))
-    resampled = bleu(resampled_sums([whole, *counts], RESAMPLES))  # (1 + heads, resamples)
+            advance(1, partial("{} {:.2f}".format, score.name, score.value))
+    resampled = metric.value(resampled_sums([whole, *counts], RESAMPLES))  # (1 + heads, resamples)
     p = np.array([p_value(loss, resampled[0] - other) for loss, other in zip(lost, resampled[1:], strict=True)])
-    figures = {"bleu_lost": np.array(lost), "p": p, "p_holm": holm(p)}
+    figures = {"lost": np.array(lost), "p": p, "p_holm": holm(p)}
     return full, {name: _by_place(values, kinds) for name, values in figures.items()}
 
 

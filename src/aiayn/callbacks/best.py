@@ -1,11 +1,13 @@
 """The checkpoint with the best score on dev."""
 
+from collections.abc import Mapping
 from math import inf
 from pathlib import Path
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from aiayn.checkpoints import checkpoint
+from aiayn.evaluation.metric import Metric
 
 
 class BestCheckpoint(Callback):
@@ -19,21 +21,16 @@ class BestCheckpoint(Callback):
 
     Args:
         dirpath: Folder of the file.
-        monitor: What is compared, a metric of the validation: `dev/bleu`.
-        mode: `max` or `min`, whichever is better.
+        objective: What is compared, the key of a metric: the validation's `dev/bleu` is that of `bleu`.
+        metrics: By key; that one says which direction is better.
         weights_only: Leave out what training would need to go on. With a moving average the file must be whole:
             Lightning puts the average into whole checkpoints alone.
-
-    Raises:
-        ValueError: if there is no such mode.
     """
 
-    def __init__(self, dirpath: str, *, monitor: str, mode: str, weights_only: bool) -> None:
-        if mode not in ("max", "min"):
-            raise ValueError(f"callbacks.best.mode must be max or min, got {mode}.")
+    def __init__(self, dirpath: str, *, objective: str, metrics: Mapping[str, Metric], weights_only: bool) -> None:
         self.path = Path(dirpath) / "best.ckpt"
-        self.monitor = monitor
-        self.sign = 1 if mode == "max" else -1
+        self.monitor = f"dev/{objective}"
+        self.sign = 1 if metrics[objective].higher_is_better else -1
         self.weights_only = weights_only
         self.score = -inf  # of the file, times the sign
 
@@ -47,7 +44,7 @@ class BestCheckpoint(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.monitor not in trainer.callback_metrics:
             there_are = ", ".join(sorted(key for key in trainer.callback_metrics if key.startswith("dev/"))) or "none"
-            raise ValueError(f"callbacks.best.monitor={self.monitor} is not measured; there are: {there_are}.")
+            raise ValueError(f"the objective, {self.monitor}, is not measured in training; there are: {there_are}.")
         value = float(trainer.callback_metrics[self.monitor])
         if self.sign * value > self.score:
             best = {"metric": self.monitor, "score": value, "step": trainer.global_step}

@@ -1,7 +1,7 @@
 """An exponential moving average of the weights while they are trained (`callbacks=ema`); the paper has none.
 
-Lightning keeps the average: dev BLEU is the average's, and in a whole checkpoint `state_dict` is the average, so that
-whatever reads a checkpoint has it, while `current_model_state` is the weights that training goes on from. What the
+Lightning keeps the average: scores on dev are the average's, and in a whole checkpoint `state_dict` is the average, so
+that whatever reads a checkpoint has it, while `current_model_state` is the weights that training goes on from. What the
 training does is the same with and without it. The mean of the last checkpoints is of the weights as they were trained,
 never of averages: one run so shows both, `last` and `best` with the moving average, `averaged` without.
 """

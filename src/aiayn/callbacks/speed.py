@@ -12,7 +12,7 @@ from aiayn.progress import Advance, progress
 
 
 class TrainingSpeed(Callback):
-    """Show step, loss, dev BLEU, tokens/s and time left; count tokens and seconds of training over resumptions.
+    """Show step, loss, objective, tokens/s and time left; count tokens and seconds of training over resumptions.
 
     The loss is the mean of the steps since it was shown last, on this rank's share of them.
 
@@ -20,10 +20,12 @@ class TrainingSpeed(Callback):
 
     Args:
         log_steps: Optimizer steps between two values of `train/tokens_per_second`.
+        objective: The key of the metric that is shown.
     """
 
-    def __init__(self, log_steps: int) -> None:
+    def __init__(self, log_steps: int, objective: str) -> None:
         self.log_steps = log_steps
+        self.objective = objective
         self.tokens = 0  # real target tokens of all ranks
         self.seconds = 0.0
         self.since = 0.0
@@ -69,10 +71,11 @@ class TrainingSpeed(Callback):
             self.advance(1, lambda: self.text(trainer, tokens / seconds))
 
     def text(self, trainer: Trainer, speed: float) -> str:
-        """Loss, dev BLEU and tokens/s; waits for the device."""
+        """Loss, objective and tokens/s; waits for the device."""
         loss, self.losses, self.steps = float(self.losses) / self.steps, 0.0, 0
-        bleu = trainer.callback_metrics.get("dev/bleu")
-        return f"loss {loss:.2f}{'' if bleu is None else f', dev BLEU {bleu:.2f}'}, {speed:,.0f} tokens/s"
+        name = f"dev/{self.objective}"
+        score = trainer.callback_metrics.get(name)
+        return f"loss {loss:.2f}{'' if score is None else f', {name} {score:.2f}'}, {speed:,.0f} tokens/s"
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.since = 0.0

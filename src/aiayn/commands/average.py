@@ -1,4 +1,4 @@
-"""task=average: the mean of checkpoints' weights as a checkpoint (section 6.1), and dev BLEU over their number.
+"""task=average: the mean of checkpoints' weights as a checkpoint (section 6.1), and its score on dev over their number.
 
 The paper averages the last 5 or 20. Which ones, and how many, is what this command lets one try: Sockeye chooses the
 best by a metric (awslabs/sockeye:sockeye/average.py), tensor2tensor the last (tensor2tensor/bin/t2t_avg_all.py).
@@ -8,7 +8,7 @@ import csv
 import io
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,9 @@ from omegaconf import DictConfig, OmegaConf
 from rich.table import Table
 
 from aiayn.checkpoints import averaging, checkpoint
-from aiayn.commands.inputs import chosen_bleu, described, evaluated_data, evaluated_inference, split_text
-from aiayn.evaluation import significance
-from aiayn.evaluation.metric import Score
-from aiayn.evaluation.significance import Interval, difference, p_value, resampled_sums, statistics
+from aiayn.commands.inputs import described, evaluated_data, evaluated_inference, evaluated_objective, split_text
+from aiayn.evaluation.metric import Metric, Score, counted
+from aiayn.evaluation.significance import Interval, difference, p_value, resampled_sums
 from aiayn.files import write_text
 from aiayn.inference.translation import translator
 from aiayn.report.plots import OURS, Line, Panel, Plot, draw
@@ -126,7 +125,7 @@ def chosen_steps(cfg: DictConfig, way: str, kept: Mapping[int, Path]) -> list[in
         alone.add(path)
         found[step], _ = dev.score(alone)
         log.info("step %d: dev %s", step, found[step])
-    return sorted(sorted(kept, key=lambda step: (found[step].value, step))[-count:])
+    return sorted(sorted(kept, key=lambda step: (dev.sign * found[step].value, step))[-count:])
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,8 @@ class DevSet:
     inference: dict[str, Any]
     accelerator: str
     trust: Sequence[str]
-    bleu: Callable[[list[str], list[list[str]]], Score]
+    language: str | None
+    metric: Metric
 
     @classmethod
     def of(cls, cfg: DictConfig, path: Path) -> "DevSet":
@@ -146,23 +146,28 @@ class DevSet:
         config = checkpoint.read_raw(path)["config"]
         data = evaluated_data(cfg, config, path)
         data.split = "dev"
-        inference = evaluated_inference(cfg, config)
-        return cls(*split_text(data), inference, cfg.trainer.accelerator, cfg.trust, chosen_bleu(cfg, data))
+        _, metric = evaluated_objective(cfg, config)
+        inference, accelerator = evaluated_inference(cfg, config), cfg.trainer.accelerator
+        return cls(*split_text(data), inference, accelerator, cfg.trust, data.get("target_language"), metric)
+
+    @property
+    def sign(self) -> int:
+        """Of scores, so that the greater one is better."""
+        return 1 if self.metric.higher_is_better else -1
 
     def score(self, mean: averaging.Average) -> tuple[Score, np.ndarray]:
-        """BLEU of the mean's translations, and each sentence's counts, as `significance.statistics` has them."""
+        """The score of the mean's translations, and each sentence's counts."""
         loaded = checkpoint.unpacked(mean.content(), mean.paths[0])
         model = loaded.model(self.accelerator, trust=self.trust)
         searcher = translator(model, loaded.vocabularies, **self.inference)
         hypotheses = searcher.translate(self.sources, name=f"dev, {len(mean.paths)} averaged", silent=False)
-        score = self.bleu(hypotheses, [self.references])
-        return score, statistics(hypotheses, self.references, score.signature)
+        return counted(self.metric, hypotheses, [self.references], self.language)
 
 
 def curve(cfg: DictConfig, paths: Sequence[Path], output: Path) -> None:
     """Decode dev with the mean of the first, the first two, ... of `paths`; a table, and curve.csv and curve.png.
 
-    Each checkpoint is read once. To choose their number by dev BLEU and then to report that very dev BLEU is
+    Each checkpoint is read once. To choose their number by the score on dev and then to report that very score is
     optimistic, and the tests do not correct for the choice: report the test set for it.
     """
     dev, mean, scored = DevSet.of(cfg, paths[0]), averaging.Average(), []
@@ -170,13 +175,13 @@ def curve(cfg: DictConfig, paths: Sequence[Path], output: Path) -> None:
         mean.add(path)
         scored.append(dev.score(mean))
     steps = [int(path.stem.removeprefix("step_")) for path in paths]
-    points = curve_points(steps, [score.value for score, _ in scored], [counts for _, counts in scored])
+    points = curve_points(steps, dev.metric, [counts for _, counts in scored])
     write_csv(output / "curve.csv", points)
-    title = f"The average of the last k checkpoints of {mean.kept['config']['name']}, dev"
-    line = Line("BLEU", [(p.k, p.bleu, "", (p.gain.high - p.gain.low) / 2) for p in points], OURS)
-    label = "dev BLEU; bars: 95 % of the difference from k = 1"
+    name, title = dev.metric.name, f"The average of the last k checkpoints of {mean.kept['config']['name']}, dev"
+    line = Line(name, [(p.k, p.score, "", (p.gain.high - p.gain.low) / 2) for p in points], OURS)
+    label = f"dev {name}; bars: 95 % of the difference from k = 1"
     draw(Plot("curve", title, [Panel("k", label, [line], ticks=[float(p.k) for p in points])]), output / "curve.png")
-    show(points)
+    show(points, dev.metric)
     print(f"dev, {described(dev.inference)}: {scored[0][0].signature}; p: paired bootstrap over sentences, two-sided")
     log.info("curve.csv and curve.png are in %s", output)
 
@@ -187,7 +192,7 @@ class CurvePoint:
 
     k: int
     steps: list[int]  # the latest first
-    bleu: float
+    score: float
     low: float  # 95 % of the resamples of the sentences are from here
     high: float  # to here
     gain: Interval  # the difference from k = 1, on the same sentences
@@ -195,24 +200,25 @@ class CurvePoint:
     p_best: float  # and that from the best k
 
 
-def curve_points(steps: Sequence[int], bleu: Sequence[float], counts: Sequence[np.ndarray]) -> list[CurvePoint]:
+def curve_points(steps: Sequence[int], metric: Metric, counts: Sequence[np.ndarray]) -> list[CurvePoint]:
     """The points of a curve, with paired bootstrap tests (`evaluation.significance`).
 
     Args:
         steps: Of the checkpoints, in the order in which they were added.
-        bleu: Of the average of the first, the first two, ...
-        counts: Of each of these averages, every sentence's statistics, `(sentences, 10)`.
+        metric: Of which the counts are.
+        counts: Of the average of the first, the first two, ...: those of every sentence, `(sentences, columns)`.
     """
-    resampled = significance.bleu(resampled_sums(counts))  # (k, resamples)
-    best = int(np.argmax(bleu))
+    values = [float(metric.value(one.sum(0))) for one in counts]
+    resampled = metric.value(resampled_sums(counts))  # (k, resamples)
+    best = int(np.argmax(values) if metric.higher_is_better else np.argmin(values))
 
     def p_against(index: int, other: int) -> float:
-        return p_value(bleu[index] - bleu[other], resampled[index] - resampled[other])
+        return p_value(values[index] - values[other], resampled[index] - resampled[other])
 
     points = []
-    for index, value in enumerate(bleu):
+    for index, value in enumerate(values):
         low, high = np.quantile(resampled[index], [0.025, 0.975]).tolist()
-        gain = difference([np.array([value]), np.array([bleu[0]])], [resampled[index, None], resampled[0, None]])
+        gain = difference([np.array([value]), np.array([values[0]])], [resampled[index, None], resampled[0, None]])
         tests = p_against(index, 0), p_against(index, best)
         points.append(CurvePoint(index + 1, list(steps[: index + 1]), value, low, high, gain, *tests))
     return points
@@ -223,20 +229,22 @@ def write_csv(path: Path, points: Sequence[CurvePoint]) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     gain = ("minus_first", "minus_first_low", "minus_first_high")
-    writer.writerow(["k", "steps", "bleu", "low", "high", *gain, "p_first", "p_best"])
+    writer.writerow(["k", "steps", "score", "low", "high", *gain, "p_first", "p_best"])
     for p in points:
         steps = " ".join(map(str, p.steps))
-        writer.writerow([p.k, steps, p.bleu, p.low, p.high, p.gain.value, p.gain.low, p.gain.high, p.p_first, p.p_best])
+        writer.writerow(
+            [p.k, steps, p.score, p.low, p.high, p.gain.value, p.gain.low, p.gain.high, p.p_first, p.p_best]
+        )
     write_text(path, text.getvalue())
 
 
-def show(points: Sequence[CurvePoint]) -> None:
+def show(points: Sequence[CurvePoint], metric: Metric) -> None:
     """Print the points of a curve as a table."""
-    table = Table("k", "first step", "dev BLEU", "minus k=1, 95 %", "p", "p against the best")
-    best = max(points, key=lambda point: point.bleu)
+    table = Table("k", "first step", f"dev {metric.name}", "minus k=1, 95 %", "p", "p against the best")
+    best = (max if metric.higher_is_better else min)(points, key=lambda point: point.score)
     for p in points:
         gain = f"{p.gain.value:+.2f} ({p.gain.low:+.2f} to {p.gain.high:+.2f})"
         against_first = [gain, f"{p.p_first:.3f}"] if p.k > 1 else ["", ""]
         against_best = "best" if p is best else f"{p.p_best:.3f}"
-        table.add_row(str(p.k), str(p.steps[-1]), f"{p.bleu:.2f}", *against_first, against_best)
+        table.add_row(str(p.k), str(p.steps[-1]), f"{p.score:.2f}", *against_first, against_best)
     Terminal().print(table)

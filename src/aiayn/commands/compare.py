@@ -17,19 +17,19 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from aiayn.commands.inputs import described, evaluated_data, split_text
+from aiayn.commands.inputs import described, evaluated_data, evaluated_metrics, evaluated_objective, split_text
 from aiayn.data.parallel_text import ParallelText, read_lines
 from aiayn.evaluation.comparison import (
     Bucket,
-    bleu_by_length,
     differences,
     most_apart,
     occurrences,
+    score_by_length,
     sentence_scores,
     words,
     words_by_frequency,
 )
-from aiayn.evaluation.metric import counted_like
+from aiayn.evaluation.metric import Metric, Score, counted
 from aiayn.files import write_text
 from aiayn.identity import leaves
 from aiayn.report.formats import markdown, markdown_table
@@ -43,9 +43,9 @@ log = logging.getLogger(__name__)
 
 P_VALUES = (
     "p: the chance of such a difference between equal systems, by paired bootstrap (one-tailed) and paired approximate "
-    "randomisation (two-sided), both sacreBLEU's. It is of sentences alone: to train again changes the difference too. "
-    "The lower TER, the better."
+    "randomisation (two-sided), both sacreBLEU's. It is of sentences alone: to train again changes the difference too."
 )
+LOWER = " The lower {}, the better."
 BY_CHRF = "By chrF of the sentence: where there is no common 4-gram, BLEU of a sentence is what its smoothing says."
 
 
@@ -60,7 +60,8 @@ class System:
         sources: Of the split.
         references: As many.
         hypotheses: Its translations, as many.
-        signature: How its BLEU was counted.
+        metrics: What they are scored by, the objective first.
+        score: By the objective.
     """
 
     name: str
@@ -69,7 +70,13 @@ class System:
     sources: list[str]
     references: list[str]
     hypotheses: list[str]
-    signature: str
+    metrics: list[Metric]
+    score: Score
+
+    @property
+    def language(self) -> str | None:
+        """Of the translations."""
+        return self.data.get("target_language")
 
 
 @dataclass(frozen=True)
@@ -95,8 +102,8 @@ def compare(cfg: DictConfig) -> None:
         raise ValueError(f"a and b are both {one.name}; name another folder, or give b_checkpoint=last.")
     if (one.sources, one.references) != (other.sources, other.references):
         raise ValueError(f"a and b translate different sentences: {differing(one, other)}; compare on one test set.")
-    if one.signature != other.signature:
-        log.warning("BLEU was counted as %s in a and as %s in b; here as in a", one.signature, other.signature)
+    if (mine := one.score.signature) != (theirs := other.score.signature):
+        log.warning("%s was counted as %s in a and as %s in b; here as in a", one.score.name, mine, theirs)
     on = f"{cfg.data.split} of {one.data.name}, {len(one.sources)} sentences"
     head = [("a", one.name), ("b", other.name), ("on", on)]
     log.info("comparing %d translations", len(one.sources))
@@ -126,19 +133,25 @@ def read_system(cfg: DictConfig, key: str) -> System:
             f"{key}={cfg[key]} has no translations {checkpoint}.{split} (there are: {there}); choose others with "
             f"{key}_checkpoint= and data.split=, or name a folder of task=evaluate checkpoint=... data.split={split}."
         )
-    data = evaluated_data(cfg, checked(run.config))
+    stored = checked(run.config)
+    data = evaluated_data(cfg, stored)
     corpus = instantiate(data.corpus, _convert_="all")
     sources, references = split_text(data)
     hypotheses = list(read_lines(file))
-    signature = run.signature(checkpoint, split, "bleu")
-    if problem := misfit(hypotheses, references, run.score(checkpoint, split, "bleu"), signature):
+    objective, metric = evaluated_objective(cfg, stored)
+    problem = f"{len(hypotheses)} translations for {len(references)} sentences"
+    if len(hypotheses) == len(references):
+        score, _ = counted(metric, hypotheses, [references], data.get("target_language"))
+        problem = misfit(score, run.score(checkpoint, split, objective))
+    if problem:
         raise ValueError(
             f"{file} does not translate {split} of {data.name} as it is now: {problem}; name the data that were "
             "translated, as in data=text data.test.source=..., or run task=evaluate again."
         )
+    metrics = list({objective: metric, **evaluated_metrics(cfg, stored)}.values())
     searched = run.config.get("inference") or {}
     name = ", ".join(filter(None, [str(run.folder), f"checkpoint {checkpoint}", described(searched)]))
-    return System(name, data, corpus, sources, references, hypotheses, signature)
+    return System(name, data, corpus, sources, references, hypotheses, metrics, score)
 
 
 def finished(cfg: DictConfig, key: str) -> tuple[Run, str]:
@@ -166,14 +179,11 @@ def finished(cfg: DictConfig, key: str) -> tuple[Run, str]:
     return run, checkpoint
 
 
-def misfit(hypotheses: list[str], references: list[str], scored: float | None, signature: str) -> str:
-    """Why these cannot be the references that gave the score, as with another test set; empty if they can."""
-    if len(hypotheses) != len(references):
-        return f"{len(hypotheses)} translations for {len(references)} sentences"
-    value = counted_like(signature).corpus_score(hypotheses, [references]).score
-    if scored is None or abs(value - scored) < 0.01:
+def misfit(score: Score, before: float | None) -> str:
+    """Why the references cannot be those that gave the score before, as with another test set; empty if they can."""
+    if before is None or abs(score.value - before) < 0.01:
         return ""
-    return f"BLEU is {value:.2f} with it, and {scored:.2f} in the folder's result"
+    return f"{score.name} is {score.value:.2f} with it, and {before:.2f} in the folder's result"
 
 
 def differing(one: System, other: System) -> str:
@@ -190,13 +200,7 @@ def differing(one: System, other: System) -> str:
 
 def scores(one: System, other: System) -> Section:
     """Scores of the whole split, with p-values."""
-    found = differences(
-        one.hypotheses,
-        other.hypotheses,
-        one.references,
-        signature=one.signature,
-        language=one.data.get("target_language"),
-    )
+    found = differences(one.metrics, one.hypotheses, other.hypotheses, one.references, language=one.language)
     columns = [
         Column("score", [difference.name for difference in found], of_text=True),
         *figures([difference.scores for difference in found]),
@@ -204,7 +208,8 @@ def scores(one: System, other: System) -> Section:
         Column("p, randomisation", [f"{difference.randomisation:.4f}" for difference in found]),
         Column("signature", [difference.signature for difference in found], of_text=True),
     ]
-    return Section("Scores", columns, P_VALUES)
+    lower = [metric.name for metric in one.metrics if not metric.higher_is_better]
+    return Section("Scores", columns, P_VALUES + LOWER.format(" and ".join(lower)) * bool(lower))
 
 
 def by_sentence(one: System, other: System, *, examples: int) -> list[Section]:
@@ -240,9 +245,10 @@ def example(
 
 
 def by_length(one: System, other: System) -> Section:
-    """BLEU on short and on long sources."""
-    found = bleu_by_length(one.sources, one.references, [one.hypotheses, other.hypotheses], signature=one.signature)
-    return Section("BLEU by the source's length", buckets("words", "sentences", found))
+    """The objective on short and on long sources."""
+    metric, systems = one.metrics[0], [one.hypotheses, other.hypotheses]
+    found = score_by_length(metric, one.sources, one.references, systems, language=one.language)
+    return Section(f"{metric.name} by the source's length", buckets("words", "sentences", found))
 
 
 def by_frequency(one: System, other: System, *, most: int) -> Section:

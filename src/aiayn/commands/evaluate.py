@@ -2,24 +2,30 @@
 
 import json
 import logging
-import math
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from rich.table import Table
 
 from aiayn.arguments import check_groups
 from aiayn.checkpoints import checkpoint
-from aiayn.commands.inputs import checkpoint_files, described, evaluated_data, evaluated_inference, split_text
+from aiayn.commands.inputs import (
+    checkpoint_files,
+    described,
+    evaluated_data,
+    evaluated_inference,
+    evaluated_metrics,
+    split_text,
+)
 from aiayn.data.corpus import Corpus
 from aiayn.data.tokenizer import Vocabularies
-from aiayn.evaluation.metric import Metric, Score, sacre_bleu, ter_last
-from aiayn.evaluation.significance import statistics
+from aiayn.evaluation.metric import Metric, Score, counted, panel, score_of, usable
+from aiayn.evaluation.metrics.perplexity import Perplexity
 from aiayn.files import replacing, write_text
 from aiayn.identity import made_of
 from aiayn.inference import ensemble
@@ -36,25 +42,36 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Translations of a split and what they score."""
+    """Translations of a split and what they score.
+
+    Attributes:
+        hypotheses: The translations; none where no metric looks at text.
+        references: What they are scored against.
+        scores: By the metrics' keys.
+        counts: Of each sentence, which the scores are the values of; likewise.
+    """
 
     hypotheses: list[str]
+    references: list[str]
     scores: dict[str, Score]
-    exact_match: float  # share of the translations that equal their reference
-    perplexity: float  # of the references, for each piece with EOS, unsmoothed
-    statistics: np.ndarray  # (sentences, 12): BLEU's, then the reference's nats and its pieces with EOS
+    counts: dict[str, np.ndarray]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain containers for result.json."""
         scored: dict[str, Any] = {key: asdict(score) for key, score in self.scores.items()}
-        figures = {"exact_match": self.exact_match, "perplexity": self.perplexity, "sentences": len(self.hypotheses)}
-        return {**scored, **figures}
+        return {**scored, "sentences": len(self.references)}
 
     def write(self, stem: Path) -> None:
-        """Keep the translations as `stem.txt`, and what the significance of differences is told from beside them."""
-        write_lines(stem.with_name(f"{stem.name}.txt"), self.hypotheses)
-        with replacing(stem.with_name(f"{stem.name}.statistics.npy")) as place, place.open("wb") as file:
-            np.save(file, self.statistics)  # an open file, as a name would get another ending
+        """Keep the translations as `stem.txt`, and what the significance of differences is told from beside them.
+
+        `stem.statistics.npz` has the counts by the metrics' keys, and a checksum of each reference as `references`,
+        which tells whether two systems were measured on the same ones.
+        """
+        if self.hypotheses:
+            write_text(stem.with_name(f"{stem.name}.txt"), "".join(f"{line}\n" for line in self.hypotheses))
+        checksums = np.array([zlib.crc32(line.encode()) for line in self.references], dtype=np.uint32)
+        with replacing(stem.with_name(f"{stem.name}.statistics.npz")) as place, place.open("wb") as file:
+            np.savez_compressed(file, references=checksums, **self.counts)  # type: ignore[arg-type]
 
 
 def evaluate_sentences(
@@ -84,38 +101,20 @@ def evaluate_sentences(
         raise ValueError(f"{name} has no sentence to translate; is the file empty?")
     if language is None:
         log.warning("data.target_language is not set: %s is tokenised as English.", name)
-    # As BLEU is counted, so are its counts; and what it refuses shows before the decoding.
-    counted = metrics.get("bleu", sacre_bleu)(list(references[:1]), [list(references[:1])], language=language)
-    hypotheses = translator(model, vocabularies, **inference).translate(sources, name=name, silent=False)
-    budget = inference["tokens_per_batch"]
-    nats, pieces = log_likelihoods(model, vocabularies, sources, references, tokens_per_batch=budget)
-    counts = statistics(hypotheses, list(references), counted.signature)
-    equal = sum(hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True))
-    return Evaluation(
-        hypotheses,
-        panel(hypotheses, list(references), metrics=metrics, language=language or "en", name=name),
-        exact_match=equal / len(hypotheses),
-        perplexity=math.exp(min(-nats.sum() / pieces.sum(), 50)),
-        statistics=np.column_stack([counts, -nats, pieces]),
-    )
+    references, hypotheses = list(references), []
+    metrics = usable(metrics, language := language or "en")
+    if any(not isinstance(metric, Perplexity) for metric in metrics.values()):
+        hypotheses = translator(model, vocabularies, **inference).translate(sources, name=name, silent=False)
 
+    def count(metric: Metric) -> tuple[Score, np.ndarray]:
+        if not isinstance(metric, Perplexity):
+            return counted(metric, hypotheses, [references], language)
+        budget = inference["tokens_per_batch"]
+        found = log_likelihoods(model, vocabularies, sources, references, tokens_per_batch=budget)
+        counts = np.column_stack([-found[0], found[1]])
+        return score_of(metric, counts, metric.signature(language)), counts
 
-def panel(
-    hypotheses: list[str], references: list[str], *, metrics: Mapping[str, Metric], language: str, name: str = ""
-) -> dict[str, Score]:
-    """Score translations by key; a metric that refuses the text says why and is left out, since decoding was dear.
-
-    TER, which may take minutes, is counted when the scores of `name` without it are logged.
-    """
-    scores: dict[str, Score] = {}
-    for key, metric in ter_last(metrics).items():
-        if key == "ter" and scores:
-            log.info("%s, before TER: %s", name, ", ".join(f"{one.name} {one.value:.2f}" for one in scores.values()))
-        try:
-            scores[key] = metric(hypotheses, [references], language=language)
-        except ValueError as error:
-            log.warning("%s is left out: %s", key, error)
-    return {key: scores[key] for key in metrics if key in scores}
+    return Evaluation(hypotheses, references, *panel(metrics, count, name=name))
 
 
 def evaluate_splits(
@@ -143,11 +142,6 @@ def evaluate_splits(
     return results
 
 
-def write_lines(path: Path, lines: Sequence[str]) -> None:
-    """Write sentences, one a line."""
-    write_text(path, "".join(f"{line}\n" for line in lines))
-
-
 def show(folder: RunFolder, corpus: Corpus, *, samples: int = 4) -> None:
     """Print what a finished run has come to: scores with signatures, a few translations, speed, and its folder."""
     result, console = folder.result, Terminal()
@@ -157,14 +151,12 @@ def show(folder: RunFolder, corpus: Corpus, *, samples: int = 4) -> None:
         for split, scored in splits.items()
         if split != "step"
     }
-    known = {key: score for scored in sets.values() for key, score in scored.items() if isinstance(score, dict)}
+    known = {key: score for scored in sets.values() for key, score in scored.items() if key != "sentences"}
     table = Table("", *sets)
     for key, score in known.items():
         table.add_row(
             score["name"], *(f"{scored[key]['value']:.2f}" if key in scored else "" for scored in sets.values())
         )
-    table.add_row("exact match, %", *(f"{100 * scored['exact_match']:.1f}" for scored in sets.values()))
-    table.add_row("perplexity", *(f"{scored['perplexity']:.2f}" for scored in sets.values()))
     console.print(table)
     for score in known.values():
         console.print(f"{score['name']}: {score['signature']}", soft_wrap=True, highlight=False)
@@ -187,7 +179,6 @@ def show(folder: RunFolder, corpus: Corpus, *, samples: int = 4) -> None:
 def evaluate(cfg: DictConfig) -> None:
     """Decode `data.split` with `checkpoint`, print its scores, and write evaluation.json and the translations."""
     check_groups(cfg, "metrics")
-    metrics = instantiate(cfg.metrics)
     files = checkpoint_files(cfg.checkpoint)
     name = files[0].stem if len(files) == 1 else "ensemble"
     loaded, model = ensemble.load(files, accelerator=cfg.trainer.accelerator, trust=cfg.trust)
@@ -200,7 +191,7 @@ def evaluate(cfg: DictConfig) -> None:
         sources,
         references,
         inference=inference,
-        metrics=metrics,
+        metrics=evaluated_metrics(cfg, loaded.config),
         language=data.target_language or loaded.config["data"]["target_language"],
         name=f"{data.name} {data.split}",
     )
@@ -220,6 +211,4 @@ def evaluate(cfg: DictConfig) -> None:
     log.info("checkpoint %s, step %d, %s", checkpoint_paths(cfg.checkpoint), loaded.step, searched)
     for score in result.scores.values():
         print(visible(f"{data.name} {data.split} {score}"))
-    figures = f"perplexity {result.perplexity:.2f}, exact match {100 * result.exact_match:.1f} %"
-    print(visible(f"{data.name} {data.split} {figures}"))
     log.info("%d translations in %s", len(sources), folder)

@@ -1,4 +1,4 @@
-"""task=heads: a table and a picture of what each attention head does, and of the BLEU that is lost without it."""
+"""task=heads: a table and a picture of what each attention head does, and of the score that is lost without it."""
 
 import csv
 import io
@@ -18,8 +18,8 @@ from aiayn.analysis.figures import draw_heads
 from aiayn.analysis.heads import losses, measures
 from aiayn.analysis.weights import KINDS, attentions
 from aiayn.checkpoints import checkpoint
-from aiayn.commands.inputs import chosen_bleu, chosen_folder, described, evaluated_data, run_of, split_text
-from aiayn.evaluation.metric import Score
+from aiayn.commands.inputs import chosen_folder, described, evaluated_data, evaluated_objective, run_of, split_text
+from aiayn.evaluation.metric import Score, counted
 from aiayn.files import write_text
 from aiayn.inference.translation import translator
 from aiayn.report.formats import markdown_table
@@ -35,7 +35,7 @@ FIGURES = {
     "entropy": ("entropy", ".2f"),
     "distance": ("distance", ".2f"),
     "confidence": ("confidence", ".2f"),
-    "bleu_lost": ("BLEU lost", "+.2f"),
+    "lost": ("lost", "+.2f"),
     "p": ("p", ".4f"),
     "p_holm": ("p (Holm)", ".4f"),
 }
@@ -63,7 +63,12 @@ def heads(cfg: DictConfig) -> None:
     encoded = loaded.vocabularies.source.encode(sources), loaded.vocabularies.target.encode(references)
     figures = measures(model, *encoded, tokens_per_batch=cfg.inference.tokens_per_batch)
     searcher = translator(model, loaded.vocabularies, **cfg.inference)
-    score, lost = losses(model, searcher, sources, references, bleu_of=chosen_bleu(cfg, data))
+    _, metric = evaluated_objective(cfg, loaded.config)
+
+    def measure() -> tuple[Score, np.ndarray]:
+        return counted(metric, searcher.translate(sources), [references], data.get("target_language"))
+
+    score, lost = losses(model, metric, measure)
     figures |= lost
 
     what = f"{data.name} {data.split}, {len(sources):,} sentences, {described(cfg.inference)}: {score}"
@@ -97,24 +102,24 @@ def cells(record: Mapping[str, Any]) -> list[str]:
     """A head's line of the table; a star is behind the losses that are significant."""
     place = [str(record[name]) for name in ("attention", "layer", "head")]
     shown = {name: format(record[name], style) for name, (_, style) in FIGURES.items()}
-    shown["bleu_lost"] += "*" if record["p_holm"] < SIGNIFICANT else " "
+    shown["lost"] += "*" if record["p_holm"] < SIGNIFICANT else " "
     return [*place, *shown.values()]
 
 
 def notes(figures: Mapping[str, np.ndarray]) -> list[str]:
     """What is to know about the table, a sentence each."""
     found = [record for record in records(figures) if record["p_holm"] < SIGNIFICANT]
-    found.sort(key=lambda record: -record["bleu_lost"])
-    names = ", ".join(f"{of['attention']} {of['layer']}.{of['head']} ({of['bleu_lost']:+.2f})" for of in found)
+    found.sort(key=lambda record: -record["lost"])
+    names = ", ".join(f"{of['attention']} {of['layer']}.{of['head']} ({of['lost']:+.2f})" for of in found)
     p = figures["p"][~np.isnan(figures["p"])]
     return [
-        f"{len(found)} of {p.size} heads change BLEU significantly (*: p < {SIGNIFICANT} after Holm's correction)"
+        f"{len(found)} of {p.size} heads change the score significantly (*: p < {SIGNIFICANT} after Holm's correction)"
         f"{': ' if found else ''}{names}.",
         f"Without the correction {np.sum(p < SIGNIFICANT)} would; {SIGNIFICANT * p.size:.1f} are expected by chance "
         "when no head matters.",
         "Entropy (nats), distance (positions) and confidence are means over all positions of a pass over the "
         "references; confidence is without EOS; the distance of cross-attention is from the diagonal, in source "
-        "positions. BLEU lost is measured "
+        "positions. What is lost, by how much the score gets worse, is measured "
         "by translating with the head's context set to zero, without training again; p is of a paired bootstrap over "
         "sentences, two-sided.",
     ]
@@ -153,7 +158,7 @@ def write(
             written[~np.isnan(figures[name])] = [line[COLUMNS.index(title)].strip() for line in lines]
             drawn[title] = figures[name], written
     draw_heads(folder / "heads.png", drawn, kinds=list(KINDS.values()))
-    content = {**of_this, "bleu": asdict(score), "heads": found}
+    content = {**of_this, "score": asdict(score), "heads": found}
     write_text(folder / "heads.json", json.dumps(content, indent=2) + "\n")
 
 

@@ -4,8 +4,7 @@ A checkpoint brings its own data and its own search. What the command line says 
 config, which are there for new runs, do not.
 """
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from aiayn.arguments import check_groups
+from aiayn.arguments import check_arguments, check_groups
 from aiayn.checkpoints import checkpoint
-from aiayn.evaluation.metric import Score
+from aiayn.evaluation.metric import Metric
 from aiayn.runs.run import Run
 from aiayn.schema import check_ranges, path_of
 from aiayn.trust import check_corpus
@@ -108,17 +107,41 @@ def described(inference: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {inference[key]}" for key in keys if inference.get(key) is not None)
 
 
-def chosen_bleu(cfg: DictConfig, data: Mapping[str, Any]) -> Callable[[list[str], list[list[str]]], Score]:
-    """`metrics.bleu`, in the language that the data are translated into.
+def evaluated_metrics(cfg: DictConfig, stored: Mapping[str, Any]) -> dict[str, Metric]:
+    """The metrics of the command line, by key, with the options of the stored config but for those that are set.
+
+    Which class counts the command line says alone: a stranger may have written the stored config.
+
+    Raises:
+        ValueError: if an option is of another type than the metric takes.
+    """
+    check_groups(cfg, "metrics")
+    keys, found = overridden(), {}
+    for key, chosen in cfg.metrics.items():
+        own = stored.get("metrics", {}).get(key)
+        taken = {
+            name: own[name]
+            for name in (own if isinstance(own, Mapping) else ())
+            if name in chosen and not name.startswith("_") and f"metrics.{key}.{name}" not in keys
+        }
+        check_arguments(options := {**chosen, **taken}, f"metrics.{key}")
+        found[str(key)] = instantiate(options)
+    return found
+
+
+def evaluated_objective(cfg: DictConfig, stored: Mapping[str, Any]) -> tuple[str, Metric]:
+    """Key and metric of what is better: the objective of the stored config, or the one that the command line sets.
 
     Raises:
         ValueError: if it is not among the metrics.
     """
-    if "bleu" not in cfg.metrics:
+    objective = str(cfg.objective if "objective" in overridden() else stored["objective"])
+    if objective not in (metrics := evaluated_metrics(cfg, stored)):
         raise ValueError(
-            f"metrics must have bleu, which this is made of, got {', '.join(cfg.metrics) or 'none'}; add it."
+            f"metrics must have {objective}, the objective, which this is made of, got {', '.join(metrics) or 'none'}; "
+            "add it, or name another objective."
         )
-    return partial(instantiate(cfg.metrics.bleu), language=data.get("target_language"))
+    return objective, metrics[objective]
 
 
 def split_text(data: DictConfig) -> tuple[list[str], list[str]]:

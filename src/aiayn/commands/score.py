@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from aiayn.arguments import check_groups
 from aiayn.data.parallel_text import read_lines
-from aiayn.evaluation.metric import LanguageError, Metric, ter_last
+from aiayn.evaluation.metric import LanguageError, Metric, counted, ter_last
 from aiayn.files import write_text
 from aiayn.schema import output_of, path_of
 
@@ -56,8 +56,8 @@ def score(cfg: DictConfig) -> None:
     for file, lines in zip([cfg.hypotheses, *files], [hypotheses, *references], strict=True):
         warn_of_marks(str(file), lines)
     scores = {}
-    for key, metric in usable(metrics, hypotheses, references, language=cfg.language).items():
-        scores[key] = metric(hypotheses, references, language=cfg.language)
+    for key, metric in ter_last(usable(metrics, cfg.language)).items():
+        scores[key], _ = counted(metric, hypotheses, references, cfg.language)
         print(scores[key], flush=True)
     if output:
         content = {
@@ -70,22 +70,18 @@ def score(cfg: DictConfig) -> None:
         write_text(output, json.dumps(content, indent=2) + "\n")
 
 
-def usable(
-    metrics: dict[str, Metric], hypotheses: list[str], references: list[list[str]], *, language: str | None
-) -> dict[str, Metric]:
-    """The metrics that know the language, TER at the end.
+def usable(metrics: dict[str, Metric], language: str | None) -> dict[str, Metric]:
+    """The metrics that know the language.
 
-    What one of them lacks, such as the language, shows on the first line, before minutes have passed. TER lacks
-    nothing, and may take a minute for a line.
+    What one of them lacks otherwise, such as the language, shows here, before minutes have passed.
 
     Raises:
         ValueError: as the metrics, or if all of them are left out.
     """
     found = {}
-    for key, metric in ter_last(metrics).items():
+    for key, metric in metrics.items():
         try:
-            if key != "ter":
-                metric(hypotheses[:1], [lines[:1] for lines in references], language=language)
+            metric.signature(language)
             found[key] = metric
         except LanguageError as error:
             if len(metrics) == 1:

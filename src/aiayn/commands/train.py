@@ -42,7 +42,7 @@ def train(cfg: DictConfig) -> float | None:
     """Train until `training.max_steps`, resuming what the folder holds, and evaluate.
 
     Returns:
-        Dev BLEU of the averaged checkpoint, for sweepers that optimise; None on ranks that do not evaluate.
+        The objective on dev of the averaged checkpoint, for sweepers that optimise; None on ranks that do not evaluate.
     """
     config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
     del config["trust"]  # the reader's, which no file remembers
@@ -66,7 +66,7 @@ def train(cfg: DictConfig) -> float | None:
         log.info("%s is done: %d steps%s; nothing to do.", folder.path, folder.result["steps"], stopped)
         if changed:
             log.warning("it is stale: %s changed since; force=true removes its results and begins anew.", changed)
-        return dev_bleu(folder)
+        return dev_objective(folder)
     trainer = build_trainer(config)
     if anew:
         with torch.device("meta"):  # a text that is refused costs no results
@@ -93,12 +93,12 @@ def train(cfg: DictConfig) -> float | None:
     except (OSError, ValueError) as error:  # a run that is done has not failed
         log.warning("the run is done; what it has come to could not be printed: %s", error)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python tries again at the end, and fails
-    return dev_bleu(folder)
+    return dev_objective(folder)
 
 
-def dev_bleu(folder: RunFolder) -> float:
+def dev_objective(folder: RunFolder) -> float:
     """What sweepers optimise."""
-    return folder.result["scores"]["averaged"]["dev"]["bleu"]["value"]
+    return folder.result["scores"]["averaged"]["dev"][folder.config["objective"]]["value"]
 
 
 def fit(trainer: Trainer, corpus: Corpus, folder: RunFolder, *, fits_corpus: bool) -> None:

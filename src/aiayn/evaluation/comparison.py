@@ -1,24 +1,19 @@
 """Two systems on one test set: by how much they differ, whether by more than chance, and where.
 
-Strings in, numbers out. Scores and tests are sacreBLEU's own: its `PairedTest` has BLEU, chrF and TER, and the
-randomisation beside the bootstrap, in seconds for a test set, and two systems are compared once. `significance`, which
-resamples BLEU from kept counts in one matrix product, is there for tables with many rows. A word is here a run of
-letters and digits, as written.
+Strings in, numbers out, for any metric. The tests are sacreBLEU's own, its draws too: paired bootstrap, one-tailed, and
+approximate randomisation. A word is here a run of letters and digits, as written.
 """
 
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from sacrebleu.metrics import CHRF
-from sacrebleu.metrics.base import Metric, Signature
-from sacrebleu.significance import PairedTest, Result
 
-from aiayn.evaluation.metric import counted_like, sacrebleu_ter
-from aiayn.evaluation.significance import bleu, statistics
+from aiayn.evaluation.metric import Metric, counted
+from aiayn.evaluation.significance import RESAMPLES, SEED, TRIALS, resampled_sums, share_above, swapped_sums
 
 LENGTHS = (5, 10, 15, 20, 30, 40, 60)  # words of a source: the last of each bucket but the open one
 FREQUENCIES = (0, 1, 5, 20, 100)  # of a word in the training text, likewise
@@ -51,7 +46,7 @@ class Bucket:
     Attributes:
         name: `6 to 10`, in the unit of what it is cut by.
         size: Sentences or words in it.
-        figures: One for each system, between 0 and 100.
+        figures: One for each system.
     """
 
     name: str
@@ -60,42 +55,41 @@ class Bucket:
 
 
 def differences(
-    one: Sequence[str], other: Sequence[str], references: Sequence[str], *, signature: str, language: str | None
+    metrics: Iterable[Metric],
+    one: list[str],
+    other: list[str],
+    references: list[str],
+    *,
+    language: str | None,
+    trials: int = TRIALS,
 ) -> list[Difference]:
-    """BLEU, chrF and TER (edits for each 100 words, the fewer the better) of two systems, with p-values.
+    """Scores of two systems, with p-values.
 
-    A p-value is of sentences alone: to train again changes the difference too.
+    A p-value is of sentences alone: to train again changes the difference too. Where nothing that a score counts
+    differs, the two are apart in no sample, and it is 1.
 
     Args:
-        one: Translations of the first system.
+        metrics: What is counted.
+        one: Outputs of the first system.
         other: Of the second.
         references: One for each.
-        signature: How BLEU is counted; see `significance.statistics`.
         language: Of the references, as an ISO code; None where it is unknown.
+        trials: Of the randomisation.
     """
-    metrics: dict[str, Metric] = {"BLEU": counted_like(signature), "chrF": CHRF(), "TER": sacrebleu_ter(language)}
-    systems = [("a", one), ("b", other)]
-    tests = [PairedTest(systems, metrics, [references], test_type=kind) for kind in ("bs", "ar")]
-    results: list[tuple[dict[str, Signature], dict[str, Any]]] = [test() for test in tests]
     found = []
-    for name, counted in results[0][0].items():
-        counted.update("ar", tests[1].n_samples)
-        p_values = [
-            _p_value(*scored[name], samples=test.n_samples) for test, (_, scored) in zip(tests, results, strict=True)
-        ]
-        scores = results[0][1][name]
-        found.append(Difference(name, (scores[0].score, scores[1].score), p_values[0], p_values[1], str(counted)))
+    for metric in metrics:
+        (score, counts), (theirs, their_counts) = (counted(metric, of, [references], language) for of in (one, other))
+        p_bootstrap = p_randomisation = 1.0
+        if not np.array_equal(counts, their_counts):
+            observed = abs(score.value - theirs.value)
+            resampled = metric.value(resampled_sums([counts, their_counts]))
+            distances = np.abs(resampled[0] - resampled[1])
+            p_bootstrap = share_above(distances - distances.mean(), observed)
+            swapped = [metric.value(sums) for sums in swapped_sums(counts, their_counts, trials)]
+            p_randomisation = share_above(np.abs(swapped[0] - swapped[1]), observed)
+        signature = f"{score.signature}|bs:{RESAMPLES}|ar:{trials}|seed:{SEED}"
+        found.append(Difference(score.name, (score.value, theirs.value), p_bootstrap, p_randomisation, signature))
     return found
-
-
-def _p_value(one: Result, other: Result, *, samples: int) -> float:
-    """sacreBLEU's, but 1 where what is counted is the same in both systems.
-
-    They are then apart in no sample, and sacreBLEU has its least value, as if they differed for certain.
-    """
-    assert other.p_value is not None
-    same = one.score == other.score and other.p_value <= 1 / (samples + 1)
-    return 1.0 if same else other.p_value
 
 
 def sentence_scores(hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
@@ -111,18 +105,23 @@ def most_apart(gains: np.ndarray, count: int) -> list[int]:
     return [int(number) for number in order if gains[number] > 0]
 
 
-def bleu_by_length(
-    sources: Sequence[str], references: Sequence[str], systems: Sequence[Sequence[str]], *, signature: str
+def score_by_length(
+    metric: Metric,
+    sources: Sequence[str],
+    references: list[str],
+    systems: Sequence[list[str]],
+    *,
+    language: str | None,
 ) -> list[Bucket]:
-    """BLEU of each system on the sources of each length, in words; lengths that no source has are left out."""
+    """The score of each system on the sources of each length, in words; lengths that no source has are left out."""
     places = np.searchsorted(LENGTHS, [len(words(source)) for source in sources])
-    counts = [statistics(system, references, signature) for system in systems]
+    counts = [counted(metric, system, [references], language)[1] for system in systems]
     found = []
     for number, name in enumerate(bucket_names(LENGTHS)):
         inside = places == number
         if inside.any():
-            figures = (float(bleu(system[inside].sum(0))) for system in counts)
-            found.append(Bucket(name, int(inside.sum()), tuple(figures)))
+            values = (float(metric.value(system[inside].sum(0))) for system in counts)
+            found.append(Bucket(name, int(inside.sum()), tuple(values)))
     return found
 
 

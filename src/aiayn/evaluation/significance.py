@@ -1,8 +1,8 @@
-"""Whether two systems differ by more than chance: paired bootstrap resampling over sentences, with sacreBLEU's draws.
+"""Whether two systems differ by more than chance: paired tests over sentences, with sacreBLEU's draws.
 
-A corpus BLEU is a function of ten counts summed over sentences, a perplexity of two. So each sentence is kept as a row
-of such statistics, a resample of the test set is a weighted sum of rows, and all resamples of all systems are one
-matrix product; no text is needed. Koehn 2004, "Statistical Significance Tests for Machine Translation Evaluation".
+A score is the value of counts summed over sentences (`evaluation.metric`). So a resample of the test set is a weighted
+sum of rows, and all resamples of all systems are one matrix product; no text is needed. Koehn 2004, "Statistical
+Significance Tests for Machine Translation Evaluation".
 """
 
 import math
@@ -12,63 +12,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from aiayn.evaluation.metric import counted_like
-
-RESAMPLES = 1000  # sacreBLEU's default, as is the seed
+RESAMPLES = 1000  # sacreBLEU's default, as are the trials and the seed
+TRIALS = 10_000  # of the randomisation
 SEED = 12345
-BLEU_COLUMNS = 10  # correct 1- to 4-grams, total 1- to 4-grams, length of hypothesis and reference
-COLUMNS = 12  # and the reference's summed negative log-likelihood (nats), and its pieces with EOS
-
-
-def statistics(hypotheses: Sequence[str], references: Sequence[str], signature: str) -> np.ndarray:
-    """What BLEU counts in each sentence.
-
-    Args:
-        hypotheses: The translations, as plain text.
-        references: One for each, in the same order.
-        signature: Of the corpus's score, which says how it is tokenised and whether case counts.
-
-    Returns:
-        Integers, `(sentences, 10)`: correct 1-, 2-, 3-, 4-grams; all of the hypothesis's; tokens of hypothesis and
-        reference. Their sum gives the corpus's `bleu`.
-
-    Raises:
-        ValueError: if the two differ in length, or the signature is not of sacreBLEU's BLEU.
-    """
-    if len(hypotheses) != len(references):
-        raise ValueError(
-            f"hypotheses and references must be as many, got {len(hypotheses)} and {len(references)}; "
-            f"give one reference for each hypothesis."
-        )
-    metric = counted_like(signature)
-    metric.effective_order = True  # changes the sentence's score, which is not looked at
-    scores = [metric.sentence_score(line, [reference]) for line, reference in zip(hypotheses, references, strict=True)]
-    rows = [[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in scores]
-    return np.array(rows, dtype=np.int64).reshape(-1, BLEU_COLUMNS)
-
-
-def bleu(sums: np.ndarray) -> np.ndarray:
-    """Corpus BLEU from summed statistics, with sacreBLEU's exponential smoothing.
-
-    Args:
-        sums: `(..., at least 10)`; `statistics` summed over the sentences of a corpus.
-
-    Returns:
-        Between 0 and 100, `(...)`.
-    """
-    correct, total = sums[..., :4], sums[..., 4:8]
-    hypothesis, reference = sums[..., 8], sums[..., 9]
-    halvings = np.cumsum(correct == 0, axis=-1)  # an n-gram order without a match counts 1/2, the next one 1/4, ...
-    matches = np.where(correct > 0, correct, 0.5**halvings)
-    precisions = matches / np.maximum(total, 1)
-    brevity = np.exp(np.minimum(0, 1 - reference / np.maximum(hypothesis, 1)))
-    defined = correct.any(-1) & (total > 0).all(-1)  # else sacreBLEU has 0
-    return np.where(defined, 100 * brevity * np.exp(np.log(precisions).mean(-1)), 0.0)
-
-
-def perplexity(sums: np.ndarray) -> np.ndarray:
-    """Perplexity per target piece from summed statistics, `(..., 12)`; returns `(...)`."""
-    return np.exp(sums[..., 10] / sums[..., 11])
 
 
 @lru_cache(maxsize=4)
@@ -80,7 +26,7 @@ def resampled_counts(sentences: int, resamples: int = RESAMPLES, seed: int = SEE
 
 
 def resampled_sums(systems: Sequence[np.ndarray], resamples: int = RESAMPLES) -> np.ndarray:
-    """Statistics of the systems summed over every resample; all see the same resamples.
+    """Counts of the systems summed over every resample; all see the same resamples.
 
     Args:
         systems: Of each, `(sentences, columns)`, with the same sentences in the same order.
@@ -92,6 +38,28 @@ def resampled_sums(systems: Sequence[np.ndarray], resamples: int = RESAMPLES) ->
     sentences, columns = systems[0].shape
     sums = resampled_counts(sentences, resamples) @ np.concatenate(systems, axis=1)
     return np.moveaxis(sums.reshape(-1, len(systems), columns), 1, 0)
+
+
+def swapped_sums(one: np.ndarray, other: np.ndarray, trials: int = TRIALS) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of two systems whose outputs for each sentence are swapped by the toss of a coin (Riezler and Maxwell 2005).
+
+    Args:
+        one: Counts, `(sentences, columns)`.
+        other: Of the other system.
+        trials: How many.
+
+    Returns:
+        Of each of the two, `(trials, columns)`.
+    """
+    kept = np.random.default_rng(SEED).integers(2, size=(trials, len(one)), dtype=bool)
+    apart = (one - other).astype(float)
+    moved = np.concatenate([part.astype(float) @ apart for part in np.array_split(kept, max(1, trials // RESAMPLES))])
+    return other.sum(0) + moved, one.sum(0) - moved
+
+
+def share_above(distances: np.ndarray, observed: float) -> float:
+    """A p-value as sacreBLEU's tests have it: how many of the distances that chance made are above the observed one."""
+    return (int(np.sum(distances > observed)) + 1) / (len(distances) + 1)
 
 
 def p_value(difference: float, resampled: np.ndarray) -> float:

@@ -171,5 +171,5 @@ def decide(verdict: Verdict) -> Verdict:
     if claim.margin is not None:
         holds = abs(effect.value) <= claim.margin
     else:
-        holds = (effect.value > 0) == ((claim.direction == "better") == (claim.metric == "bleu"))
+        holds = (effect.value > 0) == ((claim.direction == "better") == METRICS[claim.metric].higher_is_better)
     return replace(verdict, verdict=UNKNOWN if p >= LEVEL else HOLDS if holds else FAILS)

@@ -2,23 +2,28 @@
 
 import logging
 import re
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
 from aiayn.evaluation import significance
+from aiayn.evaluation.metric import Metric
+from aiayn.evaluation.metrics.bleu import Bleu
+from aiayn.evaluation.metrics.perplexity import Perplexity
 from aiayn.identity import identity, leaves, settings
 from aiayn.naming import names
 from aiayn.runs.run import Run
 
 log = logging.getLogger(__name__)
 
-METRICS = {"bleu": significance.bleu, "perplexity": significance.perplexity}
+METRICS: dict[str, Metric] = {"bleu": Bleu(), "perplexity": Perplexity()}
 # The columns of Table 3, and where a config has them.
 SETTINGS = {
     "N": "model.layers",
@@ -155,12 +160,12 @@ class Row:
         return None if value is None else float(value)
 
     @cached_property
-    def statistics(self) -> list[np.ndarray] | None:
-        """Of every done run, `(sentences, 12)`; None unless all have them, of the same sentences."""
+    def statistics(self) -> list[dict[str, np.ndarray]] | None:
+        """Of every done run, as `read_statistics` has them; None unless all have them, of the same sentences."""
         found = []
         for run in self.done:
             checkpoint, split = measured(run, self)
-            file = run.folder / "translations" / f"{checkpoint}.{split}.statistics.npy"
+            file = run.folder / "translations" / f"{checkpoint}.{split}.statistics.npz"
             try:
                 found.append(read_statistics(file))
             except FileNotFoundError:
@@ -168,12 +173,12 @@ class Row:
             except (OSError, ValueError) as error:
                 log.warning("%s is damaged, so there are no intervals: %s", file, error)
                 return None
-        return found if found and all(same_sentences(found[0], array) for array in found) else None
+        return found if found and all(same_sentences(found[0], one) for one in found) else None
 
     def observed(self, metric: str) -> np.ndarray:
         """A metric on all sentences, from the statistics, `(runs,)`."""
         assert self.statistics
-        return np.array([METRICS[metric](array.sum(0)) for array in self.statistics])
+        return np.array([METRICS[metric].value(counts[metric].sum(0)) for counts in self.statistics])
 
     def minus(self, other: "Row", metric: str) -> significance.Interval:
         """How far the two are apart; they must be comparable, and their `samples` filled."""
@@ -181,22 +186,35 @@ class Row:
         return significance.difference([row.observed(metric) for row in both], [row.samples[metric] for row in both])
 
 
-def read_statistics(file: Path) -> np.ndarray:
-    """What an evaluation kept for each sentence, `(sentences, 12)`.
+def read_statistics(file: Path) -> dict[str, np.ndarray]:
+    """What an evaluation kept for each sentence: each metric's counts by its key, and `references`, their checksums.
 
     Raises:
         OSError: if it cannot be read.
-        ValueError: if it is anything else, or less than its header says.
+        ValueError: if it is anything else, or less than its headers say.
     """
     try:
-        array = np.lib.format.open_memmap(file, mode="r")  # takes no memory for what is not there
-    except (EOFError, OverflowError, TypeError, MemoryError, RecursionError) as error:  # of a header
-        raise ValueError(f"its header is not one of an array ({error})") from error
-    if array.dtype.kind not in "fiu" or array.ndim != 2 or array.shape[1] != significance.COLUMNS:
-        raise ValueError(f"it must hold {significance.COLUMNS} numbers a sentence, not {array.shape} of {array.dtype}")
-    if not np.isfinite(array).all():
-        raise ValueError("it has NaN or infinite numbers")
-    return np.array(array)
+        with np.load(file, allow_pickle=False) as arrays:
+            found = {key: arrays[key] for key in arrays.files}
+    except (
+        EOFError,
+        OverflowError,
+        TypeError,
+        AttributeError,
+        MemoryError,
+        RecursionError,
+        BadZipFile,
+        zlib.error,
+    ) as error:
+        raise ValueError(f"it is no file of arrays ({error})") from error
+    if len({len(array) for array in found.values() if array.ndim}) != 1 or "references" not in found:
+        raise ValueError("it must hold the references' checksums, and as many rows of each metric")
+    for key, array in found.items():
+        if array.dtype.kind not in "fiu" or array.ndim != (1 if key == "references" else 2):
+            raise ValueError(f"{key} must be numbers for each sentence, not {array.shape} of {array.dtype}")
+        if not np.isfinite(array).all():
+            raise ValueError(f"{key} has NaN or infinite numbers")
+    return found
 
 
 def devices(run: Run) -> str:
@@ -213,9 +231,9 @@ def measured(run: Run, row: Row) -> tuple[str, str]:
     return run.measured(row.checkpoint, row.split)
 
 
-def same_sentences(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two statistics have the same references, as far as their lengths tell."""
-    return len(one) == len(other) > 0 and bool(np.array_equal(one[:, 9], other[:, 9]))
+def same_sentences(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:
+    """Whether two statistics have the same references, as far as their checksums tell."""
+    return len(one["references"]) > 0 and np.array_equal(one["references"], other["references"])
 
 
 def differences(run: Run) -> list[str]:
@@ -278,27 +296,30 @@ def bootstrap(rows: Sequence[Row]) -> None:
 
     All see the same resamples.
     """
-    by_length: dict[int, list[Row]] = {}
-    for row in rows:
-        if row.statistics:
-            by_length.setdefault(len(row.statistics[0]), []).append(row)
-    for together in by_length.values():
-        sums = iter(significance.resampled_sums([array for row in together for array in row.statistics or []]))
-        for row in together:
-            of_row = np.stack([next(sums) for _ in row.done])
-            row.samples = {metric: function(of_row) for metric, function in METRICS.items()}
+    for name, metric in METRICS.items():
+        by_shape: dict[tuple[int, ...], list[Row]] = {}
+        for row in rows:
+            if row.statistics and all(name in counts for counts in row.statistics):
+                by_shape.setdefault(row.statistics[0][name].shape, []).append(row)
+        for together in by_shape.values():
+            sums = iter(significance.resampled_sums([of[name] for row in together for of in row.statistics or []]))
+            for row in together:
+                row.samples[name] = metric.value(np.stack([next(sums) for _ in row.done]))
     base = base_of(rows)
     for row in rows:
-        for metric in METRICS if row is not base else ():
-            if comparable(row, base, metric):
-                row.apart[metric] = row.minus(base, metric)
+        for name in METRICS if row is not base else ():
+            if comparable(row, base, name):
+                row.apart[name] = row.minus(base, name)
                 if len(row.done) == len(base.done) == 1:
-                    resampled = row.samples[metric][0] - base.samples[metric][0]
-                    row.p_values[metric] = significance.p_value(row.apart[metric].value, resampled)
+                    resampled = row.samples[name][0] - base.samples[name][0]
+                    row.p_values[name] = significance.p_value(row.apart[name].value, resampled)
 
 
 def comparable(row: Row, other: Row, metric: str) -> bool:
-    """Whether both have statistics of the same sentences; for perplexities, cut into as many pieces."""
+    """Whether both have counts of the same sentences; for perplexities, cut into as many pieces."""
     if not row.statistics or not other.statistics or not same_sentences(row.statistics[0], other.statistics[0]):
         return False
-    return metric != "perplexity" or np.array_equal(row.statistics[0][:, 11], other.statistics[0][:, 11])
+    if metric not in row.samples or metric not in other.samples:
+        return False
+    one, two = row.statistics[0][metric], other.statistics[0][metric]
+    return metric != "perplexity" or np.array_equal(one[:, 1], two[:, 1])

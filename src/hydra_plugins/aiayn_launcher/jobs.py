@@ -145,6 +145,10 @@ def finish(jobs: Sequence[Job], rows: Sequence["Progress"]) -> list[JobReturn]:
     if any(row.state.startswith("failed") for row in rows):
         raise SystemExit(1)
     return [
-        JobReturn(job.overrides, status=JobStatus.COMPLETED, _return_value=row.run.score("averaged", "dev", "bleu"))
+        JobReturn(
+            job.overrides,
+            status=JobStatus.COMPLETED,
+            _return_value=row.run.score("averaged", "dev", str(row.run.config.get("objective"))),
+        )
         for job, row in zip(jobs, rows, strict=True)
     ]

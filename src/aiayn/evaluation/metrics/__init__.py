@@ -1,0 +1,1 @@
+"""Metrics, a file for each way of counting; conf/metrics names them."""
