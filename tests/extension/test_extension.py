@@ -26,9 +26,10 @@ ROWS = ("mine_near", "mine_rotary")
 TRUST = ["mypackage", "torch.nn"]
 TRUSTED = f"trust=[{','.join(TRUST)}]"
 TINY = [value for value in SMALL if not value.startswith(("data.vocab_size", "inference"))]
+TINY += ["training.max_steps=72", "training.checkpoint_steps=9", "training.validate_steps=36"]
 TINY += ["inference=beam", "inference.beam=3", "inference.max_extra_length=2"]
 PAD, _, BOS, EOS = range(4)
-SCORES = pytest.mark.xfail(reason="scores are no objects yet")
+SCORES = pytest.mark.xfail(reason="the report goes by BLEU yet")
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +61,12 @@ def result(folder: Path) -> dict[str, Any]:
 
 def test_own_parts_corpus_and_callback_are_trained(table: Path) -> None:
     done = result(table / "mine_near")
-    assert (done["status"], done["steps"]) == ("done", 24)
+    assert (done["status"], done["steps"]) == ("done", 72)
     named = {"distance", "experts", "pre", "reversal", "shrink"}
     assert {f"mypackage.{name}" for name in named} <= set(done["made_of"])
     assert "trust" not in checkpoint.read_raw(table / "mine_near" / "checkpoints" / "best.ckpt")["config"]
 
 
-@SCORES
 def test_ones_own_metric_scores_each_checkpoint(table: Path) -> None:
     done = result(table / "mine_near")
     for name in ("last", "best", "averaged"):
@@ -75,11 +75,11 @@ def test_ones_own_metric_scores_each_checkpoint(table: Path) -> None:
         assert (score["name"], score["signature"]) == ("word F1", "words:spaces|refs:1")
 
 
-@SCORES
 def test_the_best_checkpoint_is_the_best_by_ones_own_metric(table: Path) -> None:
     curve = Run.read(table / "mine_near", row="").metrics["dev/word_f1"]
     best = checkpoint.read_raw(table / "mine_near" / "checkpoints" / "best.ckpt")
-    assert best["global_step"] == curve[0][curve[1].argmax()]
+    assert best["global_step"] == curve[0][curve[1].argmax()] + 1  # where the log counts from 0
+    assert result(table / "mine_near")["scores"]["best"]["dev"]["word_f1"]["value"] == pytest.approx(curve[1].max())
 
 
 @pytest.mark.xfail(reason="training does not add auxiliary losses yet")
@@ -127,11 +127,11 @@ def test_cached_steps_of_reordered_beams_equal_the_full_pass(model: Any) -> None
 def test_a_run_that_resumes_ends_with_the_same_bits(table: Path, outputs: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(table / "mine_near", folder)
-    (folder / "checkpoints" / "step_0000024.ckpt").unlink()
+    (folder / "checkpoints" / "step_0000072.ckpt").unlink()
     (folder / "result.json").write_text(json.dumps({**result(folder), "status": "running"}))
     assert obey(*CONF, "experiment=mine_near", *TINY, f"outputs={outputs}", f"run_dir={folder}") == 0
     before, after = (
-        checkpoint.read_raw(place / "checkpoints" / "step_0000024.ckpt") for place in (table / "mine_near", folder)
+        checkpoint.read_raw(place / "checkpoints" / "step_0000072.ckpt") for place in (table / "mine_near", folder)
     )
     for key in ("state_dict", "optimizer_states"):
         torch.testing.assert_close(after[key], before[key], atol=0, rtol=0)
@@ -145,10 +145,10 @@ def test_evaluating_a_file_again_gives_the_scores_of_the_run(
     assert refused.returncode == 1
     assert TRUSTED in refused.stderr
     assert refused.stderr.count("\n") == 1
-    done = in_process(*ask, TRUSTED, "metrics=[bleu]")
+    done = in_process(*ask, TRUSTED, "metrics=[word_f1]", "objective=word_f1")
     assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "evaluation.json").read_text())["scores"]["averaged"]["dev"]["bleu"]
-    assert found == result(table / "mine_near")["scores"]["averaged"]["dev"]["bleu"]
+    found = json.loads((tmp_path / "evaluation.json").read_text())["scores"]["averaged"]["dev"]["word_f1"]
+    assert found == result(table / "mine_near")["scores"]["averaged"]["dev"]["word_f1"]
 
 
 def test_a_notebook_opens_it(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
