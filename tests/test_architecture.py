@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "data": {"progress", "files"},
     "model": set(),
     "evaluation": {"progress"},  # of TER
-    "cost": {"data.batching"},
+    "cost": {"model", "data.batching", "training.loss"},
     "checkpoints": {"model", "data.tokenizer", "files", "identity", "stored_config", "trust"},
     "inference": {"model", "data.batching", "data.ragged", "data.tokenizer", "checkpoints", "progress", "files"},
     "training": {"model", "data", "checkpoints", "files"},
@@ -69,13 +69,13 @@ SLOW_TO_IMPORT = {"torch", "lightning", "torchmetrics"}
 # Needed before a task has started, or in processes that only handle text.
 WITHOUT_TORCH = [
     *("run", "aiayn.errors", "aiayn.identity", "aiayn.resolvers", "aiayn.schema", "aiayn.trust"),
-    *(f"aiayn.commands.{name}" for name in ("plan", "report", "status", "dashboard", "diff", "score")),
+    *(f"aiayn.commands.{name}" for name in ("report", "status", "dashboard", "diff", "score")),
     *(
         module_name(path)
         for path in MODULES
-        if path.parent.name in ("evaluation", "metrics", "cost", "runs", "report", "aiayn_launcher", "corpora")
+        if path.parent.name in ("evaluation", "metrics", "runs", "report", "aiayn_launcher", "corpora")
     ),
-    "aiayn.analysis.figures",
+    *("aiayn.analysis.figures", "aiayn.cost.estimate"),
     *(f"aiayn.data.{name}" for name in ("parallel_text", "cleaning", "tokenizer", "corpus")),
 ]
 

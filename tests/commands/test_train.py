@@ -1,11 +1,18 @@
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
-from conftest import SMALL, Told, write_checkpoint
+from conftest import SMALL, Told, composed, write_checkpoint
 from omegaconf import OmegaConf
+from torch import Tensor, nn
+from torch.nn.functional import silu
 
-from aiayn.commands.train import read_newest, train
+from aiayn.callbacks.speed import TrainingSpeed
+from aiayn.commands.train import read_newest, train, training_cost, training_flops
+from aiayn.model.view import View
 
 
 def test_a_damaged_newest_checkpoint_is_named_with_what_remains_without_it(tmp_path: Path) -> None:
@@ -41,3 +48,61 @@ def test_results_stay_where_what_is_to_take_their_place_is_refused(
     with pytest.raises(ValueError, match=says):
         train(cfg)
     assert {path: path.read_text() for path in kept if path.exists()} == kept
+
+
+D_MODEL, D_FF, LAYERS = 14, 22, 3
+
+
+class Gated(nn.Module):
+    """A feed-forward network of one's own, with a third matrix."""
+
+    def __init__(self, d_model: int, d_ff: int) -> None:
+        super().__init__()
+        self.gate, self.inner, self.outer = nn.Linear(d_model, d_ff), nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
+
+    def forward(self, x: Tensor, *, view: View) -> Tensor:
+        return self.outer(silu(self.gate(x)) * self.inner(x))
+
+
+class Looking(Gated):
+    """It asks a tensor for its value."""
+
+    def forward(self, x: Tensor, *, view: View) -> Tensor:
+        return super().forward(x, view=view) if x.sum() > 0 else x
+
+
+def config(feed_forward: str) -> dict[str, Any]:
+    sizes = [f"model.d_model={D_MODEL}", f"model.d_ff={D_FF}", f"model.layers={LAYERS}", "model.heads=2"]
+    made: Any = OmegaConf.to_container(composed(*sizes), resolve=True)
+    made["model"]["feed_forward"]["_target_"] = feed_forward
+    return made
+
+
+@pytest.fixture
+def corpus() -> Any:
+    """Two pairs, which with EOS have 3 and 17 source, 5 and 13 target tokens."""
+    source, target = (SimpleNamespace(lengths=np.array(lengths)) for lengths in ([2, 16], [4, 12]))
+    pairs = SimpleNamespace(source=source, target=target, longest=17)
+    sizes = SimpleNamespace(sizes={"vocab_size": 31})
+    return SimpleNamespace(vocabularies=sizes, splits=lambda: ["train"], pairs=lambda split: pairs)
+
+
+def test_a_network_of_ones_own_is_counted_as_what_it_is(corpus: Any) -> None:
+    plain, gated = (
+        training_flops(corpus, config(target), target_tokens=7 * (5 + 13))
+        for target in ("aiayn.model.feed_forward.relu.FeedForward", f"{__name__}.Gated")
+    )
+    epochs, tokens = 7, 3 + 17 + 5 + 13
+    assert gated - plain == pytest.approx(3 * 2 * epochs * tokens * LAYERS * D_MODEL * D_FF, rel=1e-6)
+
+
+def test_a_model_that_cannot_be_counted_has_no_flops_and_the_run_goes_on(
+    corpus: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    speed = TrainingSpeed.__new__(TrainingSpeed)
+    speed.tokens, speed.seconds = 18, 2.0
+    trainer: Any = SimpleNamespace(callbacks=[speed], global_step=1)
+    cost = training_cost(trainer, corpus, config(f"{__name__}.Looking"))
+    assert cost == {"steps": 1, "target_tokens": 18, "training_seconds": 2.0, "tokens_per_second": 9.0}
+    assert "no FLOPs" in caplog.text
+    assert "cannot be counted" in caplog.text

@@ -168,8 +168,8 @@ def show(folder: RunFolder, corpus: Corpus, *, samples: int = 4) -> None:
         console.print(f"translation  {translation}", highlight=False)
     console.print(
         f"\n{result['parameters']:,} parameters, {result['steps']:,} steps, {result['target_tokens']:,} target tokens "
-        f"in {result['training_seconds']:.0f} s: {result['tokens_per_second']:,.0f} tokens/s, "
-        f"{result['flops']:.2e} FLOPs",
+        f"in {result['training_seconds']:.0f} s: {result['tokens_per_second']:,.0f} tokens/s"
+        f"{', {:.2e} FLOPs'.format(result['flops']) if 'flops' in result else ''}",
         highlight=False,
         soft_wrap=True,
     )

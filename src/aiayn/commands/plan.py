@@ -1,8 +1,8 @@
 """task=plan: what a run, or each row of a sweep, will cost, and which rows could not run; nothing is launched.
 
-All is counted from the composed configs (`cost/estimate.py`), without torch and without the corpus, but for the
-size of the vocabulary where `data.tokenizer` names one. A row that
-would be refused later is named with its rule, and the others are planned all the same.
+All is counted from the composed configs and the models that they describe (`cost/estimate.py`), without the corpus, but
+for the size of the vocabulary where `data.tokenizer` names one. A row that would be refused later is named with its
+rule, and the others are planned all the same.
 """
 
 import json
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -78,7 +79,8 @@ def read_assumptions(config: Mapping[str, Any]) -> Assumptions:
     for key, value in values.items():
         if value is None and key.endswith(".bfloat16"):
             continue
-        kind, words = (int, "whole number") if key == "plan.devices" else (int | float, "number")
+        whole = key in ("plan.devices", "plan.sentence_length")
+        kind, words = (int, "whole number") if whole else (int | float, "number")
         most = 1 if key == "plan.utilization" else math.inf
         if isinstance(value, bool) or not isinstance(value, kind) or not 0 < value <= most or value == math.inf:
             raise ValueError(f"{key} must be a {words} above 0{' and at most 1' if most == 1 else ''}, got {value}.")
@@ -86,27 +88,30 @@ def read_assumptions(config: Mapping[str, Any]) -> Assumptions:
 
 
 def plan_row(cfg: DictConfig, name: str, assumptions: Assumptions) -> Plan:
-    """The plan of one row; a row that cannot run says why."""
+    """The plan of one row; a row that cannot run, or whose model cannot be counted, says why."""
+    import torch
+
+    from aiayn.checkpoints.checkpoint import build
+    from aiayn.commands.prepare import asked_sizes, given_vocabularies
+
     try:
         config: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
         check(config)
-        if config["data"]["tokenizer"] is not None:
-            from aiayn.commands.prepare import given_vocabularies  # with torch, where it is inside a checkpoint
-
-            config["data"]["vocab_size"] = given_vocabularies(cfg).target.vocab_size  # type: ignore[union-attr]
-        return estimate(config, name, assumptions)
-    except (ValueError, OmegaConfBaseException) as error:
+        vocabularies = given_vocabularies(cfg)
+        with torch.device("meta"):
+            model = build(config["model"], **(vocabularies.sizes if vocabularies else asked_sizes(config["data"])))
+        return estimate(config, model, name, assumptions)
+    except (ValueError, HydraException, OmegaConfBaseException) as error:
         return Plan(name, refused=explain(error))
 
 
 def total(plans: Sequence[Plan], assumptions: Assumptions) -> dict[str, Any]:
-    """Of the rows that can run and are counted; memory is that of the largest."""
+    """Of the rows that can run; memory is that of the largest."""
     counted = [row for row in plans if row.hours is not None]
     hours = sum(row.hours or 0 for row in counted)
     return {
         "rows": len(plans),
         "refused": sum(row.refused is not None for row in plans),
-        "uncounted": sum(row.uncounted is not None for row in plans),
         "flops": sum(row.flops or 0 for row in counted),
         "tokens": sum(row.tokens or 0 for row in counted),
         "memory_bytes": max((row.memory_bytes or 0 for row in counted), default=0),
@@ -150,7 +155,7 @@ def table(plans: Sequence[Plan], totals: Mapping[str, Any], columns: Mapping[str
     for row in plans:
         shown.add_row(row.name, *(form(key, getattr(row, key)) for key in columns))
     if len(plans) > 1:
-        name = f"all {totals['rows'] - totals['refused'] - totals['uncounted']}"
+        name = f"all {totals['rows'] - totals['refused']}"
         shown.add_section()
         shown.add_row(name, *(form(key, totals.get(key)) for key in columns))
     return shown
@@ -193,7 +198,6 @@ def notes(plans: Sequence[Plan], rows: Sequence[DictConfig], assumptions: Assump
             "The paper's, by its time: seconds x devices x 9.5 TFLOP/s sustained (section 6.1), what they could do."
         )
     lines.extend(f"{row.name} is refused: {row.refused}" for row in plans if row.refused)
-    lines.extend(f"{row.name}: no formula counts {row.uncounted}." for row in plans if row.uncounted)
     return lines
 
 

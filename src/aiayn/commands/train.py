@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
@@ -22,7 +21,7 @@ from aiayn.callbacks.speed import TrainingSpeed
 from aiayn.checkpoints import checkpoint
 from aiayn.commands.evaluate import evaluate_splits, show
 from aiayn.commands.prepare import asked_sizes, prepare_corpus
-from aiayn.cost.counting import Sizes, training_flops
+from aiayn.cost.counting import mean_pair_flops
 from aiayn.data.batching import FEWEST_STEPS, StepSize, accumulation_steps
 from aiayn.data.corpus import Corpus
 from aiayn.data.datamodule import ParallelDataModule
@@ -270,22 +269,32 @@ def training_cost(trainer: Trainer, corpus: Corpus, config: dict[str, Any]) -> d
     """Steps, tokens, seconds and floating-point operations of the training so far."""
     callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
     speed = next(callback for callback in callbacks if isinstance(callback, TrainingSpeed))
-    pairs = corpus.pairs("train")
-    source, target = pairs.source.lengths + 1, pairs.target.lengths + 1  # with EOS
-    flops = training_flops(
-        Sizes.of(config["model"], **corpus.vocabularies.sizes),
-        source_tokens=speed.tokens * source.sum() / target.sum(),
-        target_tokens=speed.tokens,
-        source_length=np.square(source).sum() / source.sum(),
-        target_length=np.square(target).sum() / target.sum(),
-    )
-    return {
+    cost = {
         "steps": trainer.global_step,
         "target_tokens": speed.tokens,
         "training_seconds": speed.seconds,
         "tokens_per_second": speed.tokens / max(speed.seconds, 1e-9),
-        "flops": float(flops),
     }
+    try:
+        return {**cost, "flops": training_flops(corpus, config, target_tokens=speed.tokens)}
+    except ValueError as error:  # what was trained is worth no less
+        log.warning("the result has no FLOPs: %s", error)
+        return cost
+
+
+def training_flops(corpus: Corpus, config: dict[str, Any], *, target_tokens: int) -> float:
+    """Floating-point operations of training on so many target tokens of the corpus, as `pair_flops` counts them.
+
+    Raises:
+        ValueError: if the model cannot be counted.
+    """
+    pairs, data = corpus.pairs("train"), config["data"]
+    source, target = pairs.source.lengths + 1, pairs.target.lengths + 1  # with EOS
+    micro_batch = min(data["tokens_per_batch"], data["tokens_per_device"] or data["tokens_per_batch"])
+    with torch.device("meta"):
+        model = build_model(config, corpus)
+    each = mean_pair_flops(model, source=source, target=target, pairs=max(1, int(micro_batch // target.mean())))
+    return each * target_tokens / float(target.mean())
 
 
 def evaluate_run(trainer: Trainer, corpus: Corpus, folder: RunFolder, metrics: Mapping[str, Metric]) -> None:

@@ -1,129 +1,108 @@
-"""What a model costs, counted from its sizes: parameters, memory, and floating-point operations of training.
+"""What a model costs, counted from the model itself: parameters, and floating-point operations of training.
 
-The model is the one that `model=base` and the like describe, biases included.
+Nothing is computed. The model stands on torch's meta device, where tensors have a shape and no values, so that any
+model is counted in a fraction of a second and without memory: the paper's, and what a user puts in its place.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-# Elements of a chunk of logits on a GPU: training/loss.py, CHUNK_ELEMENTS.
-LOGITS = 2**28
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
-
-@dataclass(frozen=True)
-class Sizes:
-    """Of a model, by their names in Table 3.
-
-    Attributes:
-        layers: N, of the encoder and of the decoder.
-        vocab_size: Rows of the one matrix that embeds and predicts.
-        learned_positions: Of each side; 0 for sinusoids, which are not trained.
-    """
-
-    layers: int
-    d_model: int
-    d_ff: int
-    heads: int
-    d_k: int
-    d_v: int
-    vocab_size: int
-    learned_positions: int = 0
-
-    @classmethod
-    def of(cls, model: Mapping[str, Any], *, vocab_size: int, learned_positions: int = 0) -> Self:
-        """The sizes in a `model` config."""
-        six = {key: model[key] for key in ("layers", "d_model", "d_ff", "heads", "d_k", "d_v")}
-        return cls(**six, vocab_size=vocab_size, learned_positions=learned_positions)
+from aiayn.data.batching import Batch
+from aiayn.model.model import Model
 
 
-def parameters(sizes: Sizes) -> int:
+def parameters(model: nn.Module) -> int:
     """Trained numbers of the whole model (Table 3, last column)."""
-    heads, d_model, d_k, d_v = sizes.heads, sizes.d_model, sizes.d_k, sizes.d_v
-    attention = heads * (2 * d_k + d_v) * (d_model + 1) + (heads * d_v + 1) * d_model
-    feed_forward = (d_model + 1) * sizes.d_ff + (sizes.d_ff + 1) * d_model
-    norm = 2 * d_model
-    encoder = attention + feed_forward + 2 * norm
-    decoder = 2 * attention + feed_forward + 3 * norm
-    return sizes.layers * (encoder + decoder) + (sizes.vocab_size + 2 * sizes.learned_positions) * d_model
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
-def activation_bytes(sizes: Sizes, *, dropout: float, tokens: float, bfloat16: bool) -> float:
-    """What the forward pass keeps for the backward pass, with attention in a fused kernel; without the loss.
-
-    A matrix product keeps its operand, fused attention its query, key, value, context and the logarithm of each
-    softmax's sum, a normalisation its input and two statistics, dropout a byte for each element. Under mixed precision
-    the operands are bfloat16; the sums that are normalised stay float32, and every layer casts the encoder's output
-    anew.
+def described_batch(pairs: int, source_length: int, target_length: int) -> Batch:
+    """The shapes of a batch without padding, on the meta device.
 
     Args:
-        sizes: Of the model.
-        dropout: Its rate; at 0 nothing is kept.
-        tokens: Of each side of a micro-batch.
-        bfloat16: Mixed precision, else float32.
+        pairs: Sentence pairs in it.
+        source_length: Tokens of every source, with EOS.
+        target_length: Tokens of every target that are predicted, EOS among them.
     """
-    d_model, operand = sizes.d_model, 2 if bfloat16 else 4
-    attention = operand * (d_model + 2 * sizes.heads * (sizes.d_k + sizes.d_v)) + 4 * sizes.heads
-    feed_forward = operand * (d_model + sizes.d_ff)
-    dropped = d_model if dropout else 0
-    residual = 4 * d_model + 8 + dropped
-    memory = operand * d_model
-    layer = 3 * attention + 2 * feed_forward + 5 * residual  # encoder and decoder together
-    if bfloat16:  # self-attention's input is cast for either of its maps
-        layer += 2 * operand * d_model
-    ends = 2 * (dropped + 8)  # the sums of embeddings and positions; 8: an id
-    return tokens * (sizes.layers * layer + memory * (sizes.layers if bfloat16 else 1) + ends)
+    tokens = pairs * target_length
+    shapes = {"source": (pairs, source_length), "target": (pairs, target_length + 1), "indices": (pairs,)}
+    ids = {name: torch.empty(shape, dtype=torch.int64, device="meta") for name, shape in shapes.items()}
+    positions = torch.empty(tokens, dtype=torch.int64, device="meta")
+    return Batch(**ids, positions=positions, step_tokens=tokens, padded=False)
 
 
-def training_memory(sizes: Sizes, *, dropout: float, tokens: float, bfloat16: bool, devices: int) -> float:
-    """Bytes that a GPU needs at most, which is while it computes the loss of a micro-batch.
+@contextmanager
+def without_values(model: nn.Module) -> Iterator[None]:
+    """Say of a model of one's own that fails on the meta device why it cannot be counted.
 
-    Weights, gradients and Adam's two moments are float32; mixed precision casts the weights besides, and data-parallel
-    training copies the gradients to where they are averaged. Neither the CUDA context (about half a GiB) nor what the
-    allocator cannot use is in it; on a CPU the latter was half as much again.
+    Raises:
+        ValueError: where the model raises anything.
+    """
+    try:
+        yield
+    except ValueError:
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"{type(model).__name__} cannot be counted: it was run on tensors without values, and failed with "
+            f"{type(error).__name__}: {' '.join(str(error).split())}"
+        ) from error
+
+
+def pair_flops(model: Model, *, source_length: int, target_length: int, pairs: int) -> float:
+    """Floating-point operations of the matrix products in training on one sentence pair, as torch counts them.
+
+    A multiplication with its addition counts as two. The backward pass is counted too, and the loss as the product with
+    the matrix of the softmax, forward and backward: `training/loss/label_smoothing.py` forms the same three products,
+    all of them in its forward pass. Attention counts as its formula does (equation 1), over the whole square of a
+    sentence also where a query sees only what precedes it; a fused kernel leaves a part of that out, and computes
+    scores twice. Softmax, normalisation and the optimizer are left out, as is padding. The paper itself multiplies
+    seconds, devices and the sustained rate of a device instead.
 
     Args:
-        sizes: Of the model.
-        dropout: As for `activation_bytes`, like `tokens` and `bfloat16`.
-        devices: That train together.
+        model: On the meta device.
+        source_length: Tokens, with EOS.
+        target_length: Likewise.
+        pairs: In a batch, over which what does not depend on them is shared.
+
+    Raises:
+        ValueError: if the model cannot be counted.
     """
-    operand, matrix = 2 if bfloat16 else 4, sizes.vocab_size * sizes.d_model
-    each = 4 * 4 + (4 if devices > 1 else 0) + (2 if bfloat16 else 0)
-    weights = each * parameters(sizes)
-    activations = activation_bytes(sizes, dropout=dropout, tokens=tokens, bfloat16=bfloat16)
-    logits = operand * min(LOGITS, tokens * sizes.vocab_size)
-    gradients = (4 + operand) * matrix  # of the shared matrix: their sum, and those of a chunk
-    features = 3 * 4 * tokens * sizes.d_model  # the decoder's output, its real positions, their gradient
-    return weights + activations + logits + gradients + features
+    with without_values(model), FlopCounterMode(display=False) as counter:
+        outputs = model(described_batch(pairs, source_length, target_length))
+        sum(outputs.auxiliary.values(), model.project(outputs.features).sum()).backward()
+    return counter.get_total_flops() / pairs
 
 
-def training_flops(
-    sizes: Sizes,
-    *,
-    source_tokens: float,
-    target_tokens: float,
-    source_length: float,
-    target_length: float,
-) -> float:
-    """Floating-point operations of the matrix products in training on that many tokens.
+def mean_pair_flops(model: Model, *, source: np.ndarray, target: np.ndarray, pairs: int) -> float:
+    """As `pair_flops`, on average over the pairs of a corpus.
 
-    A multiplication with its addition counts as two; the backward pass costs twice the forward pass. Softmax,
-    normalisation and the optimizer are left out, as is padding. The paper itself multiplies seconds, devices and the
-    sustained rate of a device instead.
+    What is done at every position grows with the lengths, attention with their squares and with their product. Five
+    pairs are counted, and give the five coefficients.
 
     Args:
-        sizes: Of the model.
-        source_tokens: Seen in training, repetitions counted.
-        target_tokens: Likewise.
-        source_length: Mean tokens of a source sentence as a token sees them: each attends to so many.
-        target_length: Likewise; a target token attends to half of its sentence.
+        model: On the meta device.
+        source: Lengths, with EOS, `(pairs,)`.
+        target: The same of the target side.
+        pairs: As for `pair_flops`.
+
+    Raises:
+        ValueError: if the model cannot be counted.
     """
-    mixing = sizes.heads * (sizes.d_k + sizes.d_v)  # scores and weighted sum, for each attended token
-    projections = 2 * sizes.d_model * mixing  # query, key, value, output
-    feed_forward = 2 * sizes.d_model * sizes.d_ff
-    encoder = source_tokens * (projections + feed_forward + mixing * source_length)
-    own = target_tokens * (projections + feed_forward + mixing * target_length / 2)
-    keys_and_values = sizes.d_model * mixing
-    across = target_tokens * (keys_and_values + mixing * source_length) + source_tokens * keys_and_values
-    multiplications = sizes.layers * (encoder + own + across) + target_tokens * sizes.d_model * sizes.vocab_size
-    return 3 * 2 * multiplications
+    unit = [
+        max(1, int(lengths.mean()) // 3) for lengths in (source, target)
+    ]  # all that is counted is thus below the mean
+    counted = np.array([(1, 1), (2, 1), (3, 1), (1, 2), (1, 3)]) * unit
+    flops = [pair_flops(model, source_length=int(s), target_length=int(t), pairs=pairs) for s, t in counted]
+    coefficients = np.linalg.solve(np.stack(terms(*counted.T), axis=1), flops)
+    return float(coefficients @ [term.mean(dtype=np.float64) for term in terms(source, target)])
+
+
+def terms(source: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
+    """Of which the operations of pairs of such lengths are a sum, each times its coefficient."""
+    return [source, target, source * source, target * target, source * target]

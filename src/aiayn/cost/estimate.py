@@ -1,27 +1,19 @@
-"""What training a config will cost on an accelerator, or which rule it breaks; from the config alone.
+"""What training a config will cost on an accelerator, or which rule it breaks; from the config and its model alone.
 
-Hours are the floating-point operations of the matrix products over an assumed share of the accelerator's peak.
+Hours are the floating-point operations of the matrix products over an assumed share of the accelerator's peak. What
+needs torch is imported where it is used.
 """
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from aiayn.cost.counting import Sizes, parameters, training_flops, training_memory
+if TYPE_CHECKING:
+    from aiayn.model.model import Model
 
 GIB = 2**30
-PARTS = {  # the classes that cost.py counts ...
-    "attention": {"aiayn.model.attention.multi_head.MultiHeadAttention"},
-    "feed_forward": {"aiayn.model.feed_forward.relu.FeedForward"},
-    "norm": {"aiayn.model.norm.post.PostNorm"},
-    "position": {
-        "aiayn.model.position.sinusoidal.SinusoidalPosition",
-        "aiayn.model.position.learned.LearnedPosition",
-    },
-}
-OTHER_KEYS = {"_target_", "_partial_", "max_length"}  # ... and those of their keys that are no sizes of the model
 PRECISIONS = {"bf16-mixed": "bfloat16", "bf16": "bfloat16", "32-true": "float32", "32": "float32"}
 
 
@@ -32,7 +24,7 @@ class Assumptions:
     accelerator: str
     devices: int
     utilization: float
-    sentence_length: float
+    sentence_length: int
     bfloat16: float | None  # peak TFLOP/s, likewise float32
     float32: float
     memory: float  # GiB
@@ -43,7 +35,6 @@ class Plan:
     """What a row will cost, or why it cannot run; None where that is not known."""
 
     name: str
-    sizes: dict[str, int] | None = None
     precision: str | None = None
     parameters: int | None = None
     paper_parameters: float | None = None
@@ -55,51 +46,49 @@ class Plan:
     memory_bytes: float | None = None  # of one device
     hours: float | None = None
     refused: str | None = None  # the rule
-    uncounted: str | None = None  # parts of the model that the formulas do not know
 
 
-def estimate(config: Mapping[str, Any], name: str, assumptions: Assumptions) -> Plan:
+def estimate(config: Mapping[str, Any], model: "Model", name: str, assumptions: Assumptions) -> Plan:
     """What a row will cost.
 
+    Args:
+        config: Of the row.
+        model: The one that it describes, on the meta device.
+        name: Of the row.
+        assumptions: What is not in the config.
+
     Raises:
-        ValueError: if it cannot run.
+        ValueError: if it cannot run, or the model cannot be counted.
     """
-    model, data, steps = config["model"], config["data"], config["training"]["max_steps"]
-    sizes = Sizes.of(model, vocab_size=data["vocab_size"])
-    for key, size in asdict(sizes).items():
-        if size < 1 and key != "learned_positions":
-            group = "data" if key == "vocab_size" else "model"
-            raise ValueError(f"{group}.{key} must be at least 1, got {size}. Give a positive whole number.")
-    sizes = replace(sizes, learned_positions=learned_positions(model, data))
+    from aiayn.cost.counting import pair_flops, parameters
+    from aiayn.cost.memory import activation_bytes, training_memory
+
+    data, steps, length = config["data"], config["training"]["max_steps"], assumptions.sentence_length
+    if model.longest is not None:
+        check_room("model.position.max_length", model.longest, data)
     tokens = micro_batch_tokens(data, assumptions.devices)
     precision = chosen_precision(config["trainer"]["precision"], assumptions)
+    flops = pair_flops(model, source_length=length, target_length=length, pairs=max(1, int(tokens // length)))
     row = Plan(
         name,
-        sizes=asdict(sizes),
         precision=precision,
+        parameters=parameters(model),
         paper_parameters=config["paper"].get("parameters"),
+        flops_per_step=flops * data["tokens_per_batch"] / length,
         paper_flops=config["paper"].get("counted_flops"),
         paper_seconds_x_devices_x_rate=config["paper"].get("flops"),
         tokens=steps * data["tokens_per_batch"],
-        uncounted=", ".join(uncounted(model)) or None,
-    )
-    if row.uncounted:
-        return row
-    row.parameters = parameters(sizes)
-    row.flops_per_step = training_flops(
-        sizes,
-        source_tokens=data["tokens_per_batch"],
-        target_tokens=data["tokens_per_batch"],
-        source_length=assumptions.sentence_length,
-        target_length=assumptions.sentence_length,
     )
     row.flops = row.flops_per_step * steps
     rate = 1e12 * getattr(assumptions, precision) * assumptions.utilization * assumptions.devices
     row.hours = row.flops / rate / 3600
+    longest = longest_pair(data) if data["cleaning"]["max_length"] else length  # which attention may keep most of
+    pairs = max(1, int(tokens // longest))
+    kept = activation_bytes(model, pairs=pairs, length=longest, bfloat16=precision == "bfloat16")
     memory = partial(
         training_memory,
-        sizes,
-        dropout=model["dropout"],
+        model,
+        activations=kept / (pairs * longest),
         bfloat16=precision == "bfloat16",
         devices=assumptions.devices,
     )
@@ -129,24 +118,6 @@ def check_memory(memory: Callable[..., float], tokens: float, longest: int, assu
 def longest_pair(data: Mapping[str, Any]) -> int:
     """Tokens of the longest training sentence that cleaning keeps, with EOS; 1 if it knows no limit."""
     return (data["cleaning"]["max_length"] or 0) + 1
-
-
-def learned_positions(model: Mapping[str, Any], data: Mapping[str, Any]) -> int:
-    """How many positions are learned; 0 for other kinds.
-
-    Raises:
-        ValueError: if the positions do not fit the model or the data.
-    """
-    position = model["position"]
-    if position["_target_"].endswith(".SinusoidalPosition") and model["d_model"] % 2:
-        raise ValueError(
-            f"model.d_model must be even for sinusoidal positions, which pair a sine with a cosine, "
-            f"got {model['d_model']}; choose an even d_model or model/position=learned."
-        )
-    if not position["_target_"].endswith(".LearnedPosition"):
-        return 0
-    check_room("model.position.max_length", position["max_length"], data)
-    return position["max_length"]
 
 
 def check_room(key: str, room: int, data: Mapping[str, Any]) -> None:
@@ -187,15 +158,4 @@ def chosen_precision(precision: object, assumptions: Assumptions) -> str:
             f"trainer.precision={precision} is not to be had: {assumptions.accelerator} has no {found}; "
             f"choose 32-true, or another plan.accelerator."
         )
-    return found
-
-
-def uncounted(model: Mapping[str, Any]) -> list[str]:
-    """The parts that the formulas do not know: of another class, with other options, or of other sizes."""
-    found = []
-    for part, targets in PARTS.items():
-        node = model[part]
-        differs = any(model.get(key) != value for key, value in node.items() if key not in OTHER_KEYS)
-        if node["_target_"] not in targets or differs:
-            found.append(f"model.{part}={node['_target_']}")
     return found
