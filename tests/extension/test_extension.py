@@ -170,7 +170,6 @@ def test_an_export_reads_back_and_another_program_refuses_it(
     assert "CTranslate2 does not know: DistanceAttention, Experts, PreNorm" in refused.stderr
 
 
-@pytest.mark.xfail(reason="cost is not counted from the built model yet")
 def test_the_plan_counts_the_third_matrix_of_a_gated_network(in_process: CommandLine, tmp_path: Path) -> None:
     def flops(feed_forward: str) -> float:
         output = tmp_path / f"{feed_forward}.json"
