@@ -152,7 +152,7 @@ def test_decoding_is_swept_without_training_and_not_twice(aiayn: CommandLine, fi
     again = aiayn(*beams, checkpoint, small=False)
     assert again.stdout.count("is done; see") == 2
     report = aiayn(*beams, checkpoint, "task=report", small=False)
-    assert "inference.beam=2" in report.stdout
+    assert "beam=2" in report.stdout
     assert (outputs / "sweeps" / "beam" / "report" / "table.csv").exists()
 
 

@@ -167,7 +167,8 @@ def test_a_table_says_once_what_parts_repeat() -> None:
     found = settings(config("data=text", "data.train.source=a", "data.train.target=b"))
     assert found["model.heads"] == 4
     assert found["data.train.source"] == "a"
-    assert "model.attention.heads" not in found
+    assert not {"model.attention.heads", "model.kv_heads", "model.encoder_layers"} & set(found)
+    assert settings(config("model.kv_heads=2"))["model.kv_heads"] == 2
     assert found["training.label_smoothing"] == 0.1
     assert not found.keys() & {"training.loss.label_smoothing", "training.optimizer.eps", "training.schedule.d_model"}
     assert "data.corpus.train.source" not in found

@@ -35,9 +35,12 @@ def test_a_folder_of_runs_gives_a_report(aiayn: CommandLine, tmp_path: Path) -> 
 def test_the_command_line_chooses_the_scores_of_a_folder(aiayn: CommandLine, tmp_path: Path) -> None:
     write_run(tmp_path / "x", {**config("x"), "report": {"checkpoint": "last", "split": "dev"}})
     other = ["report.checkpoint=averaged", "report.split=test"]
-    said = aiayn("task=report", f"folder={tmp_path}", *other, small=False).stdout
+    said = aiayn("task=report", f"folder={tmp_path}", *other, "objective=ter", small=False).stdout
+    assert "dev TER" in (tmp_path / "report" / "index.html").read_text()
     assert "test of wmt14_ende, checkpoint: averaged" in said
     assert "without scores" in said
+    refused = aiayn("task=report", f"folder={tmp_path}", "objective=mine", code=1, small=False).stderr
+    assert "objective=mine is no score of these runs; they have bleu, bleu_paper, chrf, perplexity, ter." in refused
 
 
 @pytest.mark.parametrize(

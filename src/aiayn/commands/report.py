@@ -30,7 +30,8 @@ def report(*configs: DictConfig) -> None:
     """Write the report of a sweep's rows, or of the runs in `folder`, and print its table.
 
     Raises:
-        ValueError: if there is neither a sweep nor a folder with runs, or a claim is malformed.
+        ValueError: if there is neither a sweep nor a folder with runs, the runs lack the objective that is asked for,
+            or a claim is malformed.
     """
     cfg = configs[0]
     is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
@@ -38,11 +39,13 @@ def report(*configs: DictConfig) -> None:
         raise ValueError("task=report needs a sweep or a folder of runs: give sweep=..., or folder=PATH, one of them.")
     runs = read_rows(configs) if is_sweep else read_folder(Path(cfg.folder))
     # The rows of a sweep have been composed with what the command line says of `report`; runs in a folder have not.
-    rows = (
-        rows_of(runs)
-        if is_sweep
-        else rows_of(runs, checkpoint=cfg.report.checkpoint, split=cfg.report.split, trust=cfg.trust)
-    )
+    asked = any(override.startswith("objective=") for override in HydraConfig.get().overrides.task)
+    chosen = {"checkpoint": cfg.report.checkpoint, "split": cfg.report.split}
+    chosen |= {"objective": cfg.objective} if asked else {}
+    rows = rows_of(runs) if is_sweep else rows_of(runs, **chosen, trust=cfg.trust)
+    known = {str(key) for row in rows for key in (*row.scored, *(row.config.get("metrics") or ()))}
+    if asked and cfg.objective not in known:
+        raise ValueError(f"objective={cfg.objective} is no score of these runs; they have {', '.join(sorted(known))}.")
     bootstrap(rows)
     verdicts = judge(read_claims(cfg, rows), rows)
     folder = common_folder(runs) if is_sweep else Path(cfg.folder)

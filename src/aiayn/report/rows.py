@@ -56,6 +56,7 @@ class Row:
         checkpoint: Whose figures count: `last`, `best` or `averaged`.
         split: Which figures count: `dev` or `test`.
         trust: Packages whose metrics a run that was found on disk may name.
+        objective: The key of the score that decides.
         samples: Of every done run, each metric on every resample of the sentences, `(runs, resamples)`.
         apart: The distance from base, for each metric; none where the two cannot be compared.
         p_values: Of that distance, where it is one of two single runs.
@@ -66,6 +67,7 @@ class Row:
     checkpoint: str
     split: str
     trust: tuple[str, ...] = ()
+    objective: str = "bleu"
     samples: dict[str, np.ndarray] = field(default_factory=dict)
     apart: dict[str, significance.Interval] = field(default_factory=dict)
     p_values: dict[str, float] = field(default_factory=dict)
@@ -145,11 +147,6 @@ class Row:
         if isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value):
             return float(value)
         return run.score(*measured(run, self), name)
-
-    @property
-    def objective(self) -> str:
-        """The key of the score that decides."""
-        return self.runs[0].objective
 
     @cached_property
     def metrics(self) -> dict[str, Metric]:
@@ -259,7 +256,12 @@ def differences(run: Run) -> list[str]:
 
 
 def rows_of(
-    runs: Sequence[Run], *, checkpoint: str | None = None, split: str | None = None, trust: Sequence[str] = ()
+    runs: Sequence[Run],
+    *,
+    checkpoint: str | None = None,
+    split: str | None = None,
+    objective: str | None = None,
+    trust: Sequence[str] = (),
 ) -> list[Row]:
     """The rows of a table, base first and as in Table 3 where they are of it, else in the order of the runs.
 
@@ -267,6 +269,7 @@ def rows_of(
         runs: At least one.
         checkpoint: Whose figures count; None: what `report.checkpoint` of each run's config says, or the last.
         split: Likewise; None: `report.split`, or dev.
+        objective: The score that decides; None: as the runs say.
         trust: Packages whose metrics the configs of folders may name.
     """
     found: list[Row] = []
@@ -276,7 +279,7 @@ def rows_of(
         if row is None:
             report = run.config.get("report") or {}
             place = checkpoint or report.get("checkpoint") or "last", split or report.get("split") or "dev"
-            found.append(row := Row("", [], *place, tuple(trust)))
+            found.append(row := Row("", [], *place, tuple(trust), objective or run.objective))
         row.runs.append(run)
     configs = [{**row.config, "seed": None} if row.config else {} for row in found]
     for row, name in zip(found, names(configs, [row.runs[0].row for row in found]), strict=True):
