@@ -44,7 +44,7 @@ def test_the_page_leads_from_an_empty_folder_to_a_verdict(tmp_path: Path) -> Non
         (tmp_path / path).write_text(text)
     plan, sweep, report = FIRST
     # Two seeds of the three: as many as a verdict needs.
-    small = [*SMALL, "seed=1,2", "training.max_steps=12", "metrics=[bleu]"]
+    small = [*SMALL, "seed=1,2", "training.max_steps=12", "metrics=[bleu,perplexity]"]
     assert "relative=Near" in call(plan, *small)
     call(sweep, *small, "launcher.parallel=2")
     said = call(report, *small)
