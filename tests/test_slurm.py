@@ -314,6 +314,6 @@ def test_a_requeued_job_of_two_tasks_finishes_and_a_failed_one_is_reported(clust
     assert code == 1
     assert (result(folder)["status"], result(folder)["steps"], result(folder)["world_size"]) == ("done", 200, 2), output
     assert ", resumed from step_" in (folder / "console.log").read_text()
-    assert output.splitlines()[-1].startswith("test0 failed: ")
+    assert output.splitlines()[-1].startswith("test=0 failed: ")
     assert "The generated corpus has 1 to 1000000 pairs in a split, got 0 in test." in output.splitlines()[-1]
     assert "Traceback" not in output

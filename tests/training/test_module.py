@@ -56,7 +56,7 @@ def train(
     """Lines of the log, by step; each step leaves a checkpoint in the folder."""
     module = TranslationModule(build(), **(parts or recipe()), log_steps=5, seed=1, contents={})
     logger = Lines(folder)
-    speed = TrainingSpeed(5)
+    speed = TrainingSpeed(5, "bleu")
     keep = ModelCheckpoint(
         folder, filename="{step}", every_n_train_steps=1, save_top_k=-1, save_on_train_epoch_end=True
     )
