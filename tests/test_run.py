@@ -60,6 +60,36 @@ def test_a_task_without_a_folder_says_how_to_see_the_traceback(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.fixture
+def ones_own(tmp_path: Path) -> Path:
+    """A folder `conf` with a task, and beside it the module that it names."""
+    (tmp_path / "conf" / "task").mkdir(parents=True)
+    task = "# @package _global_\ndefaults: [/no_run, _self_]\ntask: beside_conf.say\n"
+    (tmp_path / "conf" / "task" / "say.yaml").write_text(task)
+    code = "import os\n\ndef say(cfg):\n    print(os.environ['PYTHONPATH'])\n"
+    (tmp_path / "beside_conf.py").write_text(code)
+    return tmp_path / "conf"
+
+
+@pytest.mark.parametrize("form", [["--config-dir=PLACE"], ["--config-dir", "PLACE"], ["-cd", "PLACE/../conf"]])
+def test_what_lies_beside_config_dir_is_imported_here_and_by_processes_that_this_one_starts(
+    form: list[str], in_process: CommandLine, ones_own: Path
+) -> None:
+    done = in_process(*(word.replace("PLACE", str(ones_own)) for word in form), "task=say")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip().split(":")[0] == str(ones_own.parent)
+
+
+def test_a_file_of_ones_own_that_would_never_be_read_is_refused(in_process: CommandLine, ones_own: Path) -> None:
+    (ones_own / "model").mkdir()
+    (ones_own / "model" / "base.yaml").touch()
+    done = in_process("--config-dir", str(ones_own), "task=say")
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"error: {ones_own}/model/base.yaml would never be read: aiayn has one of that name; give yours another.\n"
+    )
+
+
 def test_a_run_that_is_refused_leaves_no_folder(in_process: CommandLine, tmp_path: Path) -> None:
     assert in_process("inference.beam=0", f"outputs={tmp_path}/outputs").returncode == 1
     assert in_process("inference.beam=0", f"run_dir={tmp_path}/run").returncode == 1

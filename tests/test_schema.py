@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, CommandLine
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
@@ -97,3 +97,16 @@ def test_a_folder_named_by_the_time_is_for_one_process_alone(tmp_path: Path) -> 
     assert run_folder(str(place), place.name, ".hydra") == again  # Hydra and Lightning ask again
     for given in ("outputs/mine", place):  # one that was named resumes
         assert run_folder(str(given), "2017-06-12_10-00-01", ".hydra") == str(Path(given).absolute())
+
+
+def test_a_file_of_ones_own_adds_keys_and_the_command_line_still_knows_a_mistyped_one(
+    tmp_path: Path, in_process: CommandLine
+) -> None:
+    (tmp_path / "conf" / "model").mkdir(parents=True)
+    file = tmp_path / "conf" / "model" / "mine.yaml"
+    file.write_text("defaults: [tiny, _self_]\nname: mine\nwindow: 5\n")
+    ask = ("--config-dir", str(tmp_path / "conf"), "--cfg", "job", "--package", "model", "model=mine", "training=tiny")
+    assert "\nwindow: 5\n" in in_process(*ask).stdout
+    assert "there is no key model.windows; did you mean window?" in in_process(*ask, "model.windows=7").stderr
+    file.write_text("defaults: [tiny, _self_]\nlayers: eight\n")
+    assert "model.layers: Value 'eight'" in in_process(*ask).stderr

@@ -288,7 +288,8 @@ LONG = ("training.max_steps=200", "training.validate_steps=200", "training.check
 
 @pytest.mark.slow
 def test_two_nodes_whose_time_is_over_go_on_in_the_same_folder(cluster: Cluster) -> None:
-    shape = ("trainer=ddp_cpu", "trainer.devices=1", "trainer.num_nodes=2")
+    own = (f"--config-dir={ROOT / 'tests' / 'extension' / 'conf'}", "callbacks=shrink")  # a module beside it
+    shape = (*own, "trainer=ddp_cpu", "trainer.devices=1", "trainer.num_nodes=2")
     process = cluster.start(*shape, *LONG, "hydra.sweep.subdir=nodes")
     folder = cluster.outputs / "nodes"
     await_that(lambda: any(folder.glob("checkpoints/step_*.ckpt")), "the first checkpoint")

@@ -354,4 +354,6 @@ def register() -> None:
     store = ConfigStore.instance()
     store.store(name="schema", node=OmegaConf.structured(Config, flags={"struct": False}))
     for group, schema in SCHEMAS.items():
-        store.store(group=group, name="schema", node=schema)
+        typed = OmegaConf.structured(schema)
+        # A plain mapping of typed values: a file of one's own may add keys, which a dataclass would refuse.
+        store.store(group=group, name="schema", node=DictConfig({name: typed._get_node(name) for name in typed}))

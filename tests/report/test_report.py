@@ -1,6 +1,5 @@
 """task=report as a user runs it."""
 
-import csv
 from pathlib import Path
 
 import pytest
@@ -57,20 +56,3 @@ def test_without_runs_a_line_says_what_to_give(aiayn: CommandLine, arguments: li
     said = aiayn("task=report", *arguments, code=1, small=False).stderr.strip()
     assert message in said
     assert said.count("\n") == 0
-
-
-@pytest.mark.slow
-def test_a_sweep_is_reported_with_its_own_overrides(aiayn: CommandLine, outputs: Path) -> None:
-    sweep = ["name=reported", "model.heads=1,2", "hydra.sweep.dir=${outputs}/sweeps/reported"]
-    aiayn("-m", *sweep)
-    said = aiayn("-m", "task=report", *sweep).stdout
-    with (outputs / "sweeps" / "reported" / "report" / "table.csv").open(newline="") as file:
-        lines = list(csv.DictReader(file))
-    assert [(line["model.heads"], line["state"], line["done"]) for line in lines] == [
-        ("1", "done", "1"),
-        ("2", "done", "1"),
-    ]
-    assert all(float(line["bleu"]) >= 0 and float(line["perplexity"]) > 1 for line in lines)
-    assert 0 < float(lines[1]["bleu_p_sentences"]) <= 1
-    assert "command: python src/run.py -m model.layers=1 " in said
-    assert "nrefs:1|case:mixed" in said

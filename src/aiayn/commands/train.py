@@ -39,6 +39,7 @@ def train(cfg: DictConfig) -> float | None:
         The objective on dev of the averaged checkpoint, for sweepers that optimise; None on ranks that do not evaluate.
     """
     config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
+    del config["trust"]  # the reader's, which no file remembers
     check_arguments(config)
     quiet_lightning()
     overrides = HydraConfig.get().overrides
