@@ -168,7 +168,6 @@ def test_the_points_have_the_bleu_and_the_tests_of_their_systems() -> None:
     assert np.isclose(points[0].p_best, points[2].p_first)
 
 
-@pytest.mark.slow
 def test_the_whole_average_of_a_curve_is_the_one_that_the_run_reports(aiayn: CommandLine, tmp_path: Path) -> None:
     import json
 

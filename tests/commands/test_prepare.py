@@ -39,6 +39,7 @@ def text(tmp_path: Path) -> list[str]:
     return ["data=text", "data.target_language=de", f"outputs={tmp_path}/outputs", *sides]
 
 
+@pytest.mark.slow
 def test_a_text_is_encoded_with_the_tokenizer_of_a_run_a_checkpoint_or_a_file(
     given: Path, text: list[str], told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,6 +10,8 @@ from conftest import Told, write_checkpoint
 
 from aiayn.commands.translate import translate
 
+pytestmark = pytest.mark.slow
+
 SIZES = ["model.layers=1", "model.d_model=14", "model.d_ff=11", "model.heads=2", "inference.max_extra_length=3"]
 LINES = [
     "one two three",
@@ -45,7 +47,6 @@ def run(told: Told, saved: Path, tmp_path: Path) -> Run:
     return run
 
 
-@pytest.mark.slow
 def test_every_line_has_its_translation_whatever_is_in_it(run: Run) -> None:
     lines = [*LINES, "two " * 10_000, "three"]
     found = run(lines=lines)
@@ -145,7 +146,6 @@ def test_the_run_says_how_long_a_source_may_be(run: Run, tmp_path: Path, caplog:
     assert "pieces" not in caplog.text
 
 
-@pytest.mark.slow
 def test_samples_are_the_same_for_a_seed_whatever_the_window(run: Run) -> None:
     sampled = ["inference=sampling", "inference.top_p=0.9", "inference.max_extra_length=3", "n_best=5"]  # of beam 4
     lines = ["one two three", "four", "five one"]
