@@ -1,6 +1,6 @@
 # `make` lists what there is to call.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo table3-tiny test check format clean
+.PHONY: help setup demo table3-tiny test test-fast check format clean
 
 BIN := .venv/bin
 INSTALLED := .venv/installed
@@ -32,6 +32,9 @@ table3-tiny: setup  ## Train the 20 rows of Table 3 in miniature, half an hour o
 
 test: setup  ## Run all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
+
+test-fast: setup  ## Run the tests that are not slow, in two minutes or less: between two edits
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 -m "not slow"
 
 check: setup  ## Look for errors without running anything: ruff and mypy
 	$(BIN)/ruff check

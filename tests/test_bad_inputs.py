@@ -14,6 +14,8 @@ from hydra._internal import config_loader_impl
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.inference.translation import Translator
 
+pytestmark = pytest.mark.slow
+
 MODEL = ("model.layers=1", "model.d_model=16", "model.d_ff=32", "model.heads=2", "trainer=cpu")
 TABLE: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix("").with_name("bad_inputs.yaml").read_text())
 ROWS = [

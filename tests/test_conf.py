@@ -62,6 +62,7 @@ def choices() -> list[str]:
     return [f"{group}={name}" for group, name in (*files, *sorted(parts))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", choices())
 def test_every_config_file_composes(choice: str) -> None:
     cfg = composed(choice, *NEEDED.get(choice, []))
@@ -158,6 +159,7 @@ def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, **options)  # type: ignore[call-overload]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -19,6 +19,8 @@ from aiayn.runs.sweep import stop_sweep
 from aiayn.schema import TRAIN
 from hydra_plugins.aiayn_launcher.devices import share, visible_gpus
 
+pytestmark = pytest.mark.slow
+
 STATE, _, BLEU, _, _ = range(5)  # columns of the table behind the row's name
 SOURCE = Path(__file__).parents[1] / "src"
 

@@ -17,6 +17,7 @@ def called(*configs: dict[str, Any]) -> list[str]:
     return names(configs, [f"[{number}]" for number in range(len(configs))])
 
 
+@pytest.mark.slow
 def test_rows_of_a_sweep_are_called_by_what_is_swept() -> None:
     rows = [config(*SMALL, f"model.heads={heads}", f"seed={seed}") for heads in (1, 4, 8) for seed in (1, 2)]
     assert called(*rows) == [f"heads={heads}, seed {seed}" for heads in (1, 4, 8) for seed in (1, 2)]  # and no d_k

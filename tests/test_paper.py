@@ -7,6 +7,8 @@ from conftest import ROOT, composed
 from aiayn.checkpoints.checkpoint import build
 from aiayn.cost.counting import pair_flops
 
+pytestmark = pytest.mark.slow
+
 # Table 3: N, d_model, d_ff, h, d_k, d_v, P_drop, eps_ls, thousands of steps, PPL, BLEU, millions of parameters. What a
 # row leaves empty is base's.
 BASE = (6, 512, 2048, 8, 64, 64, 0.1, 0.1, 100, 4.92, 25.8, 65)

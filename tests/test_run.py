@@ -147,6 +147,7 @@ def test_a_traceback_is_there_for_who_wants_it() -> None:
     assert "Traceback" in done.stderr
 
 
+@pytest.mark.slow
 def test_closed_standard_streams_are_no_error(tmp_path: Path) -> None:
     script = 'exec "$@" <&- >&- 2>&-'
     done = subprocess.run(["bash", "-c", script, "bash", *command("task=plan")], cwd=tmp_path, env=environment())
@@ -173,6 +174,7 @@ def test_who_reads_only_the_head_of_the_help_sees_no_error(question: list[str]) 
     assert process.returncode == 128 + signal.SIGPIPE
 
 
+@pytest.mark.slow
 def test_a_full_disk_under_standard_output_is_a_line() -> None:
     done = subprocess.run(
         ["bash", "-c", 'exec "$@" > /dev/full', "bash", *command("task=plan")],

@@ -19,6 +19,8 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.plugins.launcher import Launcher
 from hydra.utils import instantiate
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 # sbatch keeps the script that it is handed, and puts its job into a queue that squeue shows and that nobody works on.
 STAND_INS = {
@@ -284,7 +286,6 @@ def result(folder: Path) -> dict:
 LONG = ("training.max_steps=200", "training.validate_steps=200", "training.checkpoint_steps=10")  # to be interrupted
 
 
-@pytest.mark.slow
 def test_two_nodes_whose_time_is_over_go_on_in_the_same_folder(cluster: Cluster) -> None:
     own = (f"--config-dir={ROOT / 'tests' / 'extension' / 'conf'}", "callbacks=shrink")  # a module beside it
     shape = (*own, "trainer=ddp_cpu", "trainer.devices=1", "trainer.num_nodes=2")
@@ -302,7 +303,6 @@ def test_two_nodes_whose_time_is_over_go_on_in_the_same_folder(cluster: Cluster)
     assert "done before" in output
 
 
-@pytest.mark.slow
 def test_a_requeued_job_of_two_tasks_finishes_and_a_failed_one_is_reported(cluster: Cluster) -> None:
     process = cluster.start(
         "-m", "trainer=ddp_cpu", *LONG, "data.corpus.test=13,0", "hydra.sweep.subdir=test${data.corpus.test}"

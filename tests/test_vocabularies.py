@@ -179,6 +179,7 @@ def test_a_plan_counts_the_second_matrix(file: Path, told: Told) -> None:
     assert third == sum(weight.numel() for weight in checkpoint.read(file).weights.values())
 
 
+@pytest.mark.slow
 def test_a_run_with_a_pair_is_trained_and_resumed(in_process: CommandLine, tmp_path: Path) -> None:
     run = [*SMALL, *STEPS, PAIR, f"outputs={tmp_path}"]
     done = in_process(*run, f"run_dir={tmp_path}/run", "data.vocab_size=9000")

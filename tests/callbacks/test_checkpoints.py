@@ -25,7 +25,7 @@ from aiayn.evaluation.metrics.chrf import Chrf
 from aiayn.evaluation.metrics.ter import Ter
 from aiayn.runs.run_folder import step_checkpoints
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 EPOCH = 13  # micro-batches; no multiple of what lies between checkpoints or validations
 BLEU = {step: step % 21 for step in range(99)}  # the best is at 20, where there is a checkpoint too
 

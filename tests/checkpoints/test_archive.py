@@ -233,6 +233,7 @@ def mutated(content: bytes, rng: random.Random) -> bytes:
     return written.getvalue()
 
 
+@pytest.mark.slow
 def test_a_mutated_file_is_read_or_refused_in_a_line(file: Path, told: Told, tmp_path: Path) -> None:
     cfg, content, rng, ends = told("task=evaluate", "checkpoint=x"), file.read_bytes(), random.Random(1), set()
     lines: list[str] = []

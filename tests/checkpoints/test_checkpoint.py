@@ -28,6 +28,7 @@ def test_a_checkpoint_gives_back_model_tokenizer_and_config(vocabularies: Vocabu
     assert [path.name for path in tmp_path.iterdir()] == ["a.ckpt"]  # no temporary file is left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("position", ["SinusoidalPosition", "LearnedPosition"])
 def test_comparing_the_sizes_of_weights_computes_none(
     vocabularies: Vocabularies, tmp_path: Path, position: str

@@ -11,6 +11,8 @@ from torch.nn import Identity
 from aiayn.checkpoints.checkpoint import Checkpoint
 from aiayn.commands.attention import attention
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory) -> Path:

@@ -18,6 +18,8 @@ from aiayn.evaluation.metric import Score
 from aiayn.evaluation.metrics.bleu import Bleu
 from aiayn.evaluation.significance import p_value, resampled_sums
 
+pytestmark = pytest.mark.slow
+
 STEPS = (3, 5, 7, 11)
 Lab = Callable[..., None]
 
@@ -166,7 +168,6 @@ def test_the_points_have_the_bleu_and_the_tests_of_their_systems() -> None:
     assert np.isclose(points[0].p_best, points[2].p_first)
 
 
-@pytest.mark.slow
 def test_the_whole_average_of_a_curve_is_the_one_that_the_run_reports(aiayn: CommandLine, tmp_path: Path) -> None:
     import json
 

@@ -17,6 +17,8 @@ from omegaconf import OmegaConf
 
 from aiayn.commands.dashboard import dashboard
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("wandb_workspaces")
 HEADS = ROOT / "sweeps" / "wandb" / "heads.yaml"
 

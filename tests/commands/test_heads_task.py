@@ -14,6 +14,8 @@ from aiayn.commands.heads import cells, heads, notes
 from aiayn.inference.export import write_safetensors
 from aiayn.model.model import Model
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
@@ -28,7 +30,6 @@ def task(run: Path | str, *overrides: str) -> list[str]:
     return ["task=heads", f"run={run}", "trainer=cpu", "inference.max_extra_length=2", *overrides]
 
 
-@pytest.mark.slow
 def test_a_run_gets_a_table_and_a_picture(run: Path, told: Told, capsys: pytest.CaptureFixture[str]) -> None:
     heads(told(*task(run, "sentences=2")))
     folder = run / "heads" / "averaged.dev"
@@ -51,7 +52,6 @@ def test_a_run_gets_a_table_and_a_picture(run: Path, told: Told, capsys: pytest.
     assert printed.splitlines()[-1] == str(folder)
 
 
-@pytest.mark.slow
 def test_a_checkpoint_another_split_and_another_folder(
     run: Path, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,14 +63,12 @@ def test_a_checkpoint_another_split_and_another_folder(
     assert not (run / "heads").exists()
 
 
-@pytest.mark.slow
 def test_the_folder_in_a_run_is_named_by_checkpoint_and_split(run: Path, told: Told) -> None:
     file = (run / "checkpoints" / "averaged.ckpt").rename(run / "checkpoints" / "last.ckpt")
     heads(told(*task(file, "sentences=1", "data.split=test")))
     assert [path.name for path in (run / "heads").iterdir()] == ["last.test"]
 
 
-@pytest.mark.slow
 def test_the_heads_of_an_exported_folder_are_in_it(run: Path, told: Told, tmp_path: Path) -> None:
     (tmp_path / "exported").mkdir()
     write_safetensors(checkpoint.read(run / "checkpoints" / "averaged.ckpt"), tmp_path / "exported")
@@ -158,7 +156,6 @@ def test_the_notes_name_the_heads_that_matter_most_first() -> None:
     assert second.startswith("Without the correction 3 would; 0.8 are expected by chance")
 
 
-@pytest.mark.slow
 def test_wandb_gets_both_in_the_runs_own_run(
     run: Path, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ def changed(config: dict[str, Any], **values: object) -> DictConfig:
     return cfg
 
 
+@pytest.mark.slow
 def test_a_sweep_is_planned_and_an_illegal_row_named(aiayn: CommandLine, outputs: Path) -> None:
     sweep = ["--multirun", "task=plan", "model=base", "model.heads=1,3,4", "name=planned", "plan.accelerator=H100"]
     done = aiayn(*sweep, small=False, code=1)
@@ -54,6 +55,7 @@ def test_a_sweep_is_planned_and_an_illegal_row_named(aiayn: CommandLine, outputs
     assert {path.name for path in folder.iterdir()} == {"plan.json", "multirun.yaml"}  # nothing was launched
 
 
+@pytest.mark.slow
 def test_a_single_run_is_planned(aiayn: CommandLine, outputs: Path) -> None:
     before = set(outputs.rglob("*"))
     done = aiayn("task=plan", f"plan.output={outputs / 'plans' / 'mine.json'}")

@@ -39,6 +39,7 @@ def text(tmp_path: Path) -> list[str]:
     return ["data=text", "data.target_language=de", f"outputs={tmp_path}/outputs", *sides]
 
 
+@pytest.mark.slow
 def test_a_text_is_encoded_with_the_tokenizer_of_a_run_a_checkpoint_or_a_file(
     given: Path, text: list[str], told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -59,6 +60,7 @@ def test_a_text_is_encoded_with_the_tokenizer_of_a_run_a_checkpoint_or_a_file(
     assert prepared(told(*SIZES, *text)).path != found[0].path
 
 
+@pytest.mark.slow
 def test_a_tokenizer_that_cannot_be_taken_is_a_line(given: Path, text: list[str], told: Told, tmp_path: Path) -> None:
     model = (given / "tokenizer.model").read_bytes()
     foreign = io.BytesIO()  # with the ids that SentencePiece chooses by itself
@@ -97,6 +99,7 @@ def test_a_plan_counts_the_vocabulary_of_the_given_tokenizer(given: Path, told: 
     assert "data.tokenizer=" in (missing.refused or "")
 
 
+@pytest.mark.slow
 def test_a_run_is_fine_tuned_on_other_text(
     given: Path, text: list[str], in_process: CommandLine, tmp_path: Path
 ) -> None:

@@ -10,6 +10,8 @@ from conftest import Told, write_checkpoint
 
 from aiayn.commands.translate import translate
 
+pytestmark = pytest.mark.slow
+
 SIZES = ["model.layers=1", "model.d_model=14", "model.d_ff=11", "model.heads=2", "inference.max_extra_length=3"]
 LINES = [
     "one two three",

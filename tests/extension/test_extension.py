@@ -20,6 +20,8 @@ import aiayn
 from aiayn.checkpoints import checkpoint
 from aiayn.runs.run import Run
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 CONF = ("--config-dir", str(HERE / "conf"))
 ROWS = ("mine_near", "mine_rotary")

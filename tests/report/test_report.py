@@ -17,6 +17,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow
 def test_a_folder_of_runs_gives_a_report(aiayn: CommandLine, tmp_path: Path) -> None:
     for heads in (8, 1):
         name = "table3_base" if heads == 8 else "table3_a_h1"
@@ -32,6 +33,7 @@ def test_a_folder_of_runs_gives_a_report(aiayn: CommandLine, tmp_path: Path) -> 
     assert "32 against eight" not in said  # a row that is not here
 
 
+@pytest.mark.slow
 def test_the_command_line_chooses_the_scores_of_a_folder(aiayn: CommandLine, tmp_path: Path) -> None:
     write_run(tmp_path / "x", {**config("x"), "report": {"checkpoint": "last", "split": "dev"}})
     other = ["report.checkpoint=averaged", "report.split=test"]

@@ -224,6 +224,7 @@ def test_a_step_asks_the_device_for_nothing() -> None:
         bool(torch.ones(3).all())
 
 
+@pytest.mark.slow
 def test_compiled_layers_train_and_leave_what_an_uncompiled_model_opens(build: Build, tmp_path: Path) -> None:
     made: list[Model] = []
 

@@ -20,6 +20,8 @@ wandb = pytest.importorskip("wandb")
 from aiayn.training import tracking  # noqa: E402
 from aiayn.training.tracking import final_figures, loggers  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 PAPER = "+paper={bleu: 24.9, perplexity: 5.29}"
 
 
@@ -77,7 +79,6 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-@pytest.mark.slow
 def test_a_row_of_a_sweep_is_one_run_also_on_several_ranks_and_when_it_resumes(
     aiayn: CommandLine, outputs: Path, logged_out: None
 ) -> None:

@@ -2,6 +2,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from conftest import ROOT
 
 PROGRAM = """
@@ -17,6 +18,7 @@ print((torch.full((2**20,), 1e-38) * torch.full((2**20,), 0.1)).count_nonzero().
 """
 
 
+@pytest.mark.slow
 def test_numbers_too_small_to_be_multiplied_fast_are_zero_in_every_thread(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
