@@ -347,3 +347,10 @@ def test_a_finished_row_that_is_stale_says_so_and_runs_only_when_it_is_forced(tm
 def test_what_to_do_about_a_stale_row_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     show([Progress(Run(tmp_path, "row"), "stale (text)")])
     assert "force=true" in capsys.readouterr().out
+
+
+def test_how_a_part_is_built_is_no_column_of_a_table() -> None:
+    config = composed("model.layers=2", "+model.attention.relative={_target_: mine.Near, _partial_: true}")
+    found = settings(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
+    assert found["model.attention.relative._target_"] == "mine.Near"
+    assert not [key for key in found if key.endswith("_partial_")]

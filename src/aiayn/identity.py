@@ -89,7 +89,7 @@ def identity(config: Mapping[str, Any], *, but: Collection[str] = ()) -> dict[st
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What tells an experiment from others in a table: no seed, and once what parts repeat, as `heads`."""
     found = identity(config, but={"seed"})
-    return {key: value for key, value in found.items() if not is_repeated(key, found)}
+    return {key: value for key, value in found.items() if not (is_repeated(key, found) or key.endswith("._partial_"))}
 
 
 def is_repeated(key: str, values: Mapping[str, Any]) -> bool:
