@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from aiayn.stored_config import checked
+from aiayn.stored_config import checked, renewed
 
 
 def test_what_an_older_run_lacks_gets_its_default_and_what_is_not_known_stays() -> None:
@@ -53,3 +53,17 @@ def test_references_that_explode_and_deep_nesting_end_at_once() -> None:
     for value in (wide, deep):
         with pytest.raises(ValueError, match="more than 100,000 values, or more than 40 levels"):
             checked({"mine": value})
+
+
+def test_a_config_of_before_the_models_class_was_a_key_has_the_names_of_today() -> None:
+    older = {
+        "model": {"layers": 3, "heads": 5, "attention": {"_target_": "aiayn.model.attention.MultiHeadAttention"}},
+        "data": {"corpus": {"_target_": "aiayn.data.numbers.Numbers"}},
+    }
+    found = renewed(older)
+    assert found["model"]["_target_"] == "aiayn.model.transformer.TranslationTransformer"
+    assert (found["model"]["encoder_layers"], found["model"]["decoder_layers"], found["model"]["kv_heads"]) == (3, 3, 5)
+    assert found["model"]["attention"] == {"_target_": "aiayn.model.attention.multi_head.MultiHeadAttention"}
+    assert found["data"]["corpus"] == {"_target_": "aiayn.data.corpora.numbers.Numbers"}
+    assert renewed(found) is found
+    assert "_target_" not in older["model"]

@@ -63,12 +63,12 @@ def checked(config: Any) -> dict[str, Any]:
             OmegaConf would resolve (`${oc.env:HOME}`); or if there are too many of them.
     """
     _check_plain(config)
-    found = _typed(_renewed(config), OmegaConf.structured(StoredConfig))
+    found = _typed(renewed(config), OmegaConf.structured(StoredConfig))
     check_ranges(found)
     return found
 
 
-def _renewed(config: Any) -> Any:
+def renewed(config: Any) -> Any:
     """A config of before the model's class was one of its keys, with the names of today."""
     model = config.get("model") if isinstance(config, dict) else None
     if not isinstance(model, dict) or "attention" not in model or "_target_" in model:

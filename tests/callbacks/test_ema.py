@@ -65,9 +65,11 @@ def test_dev_and_the_best_checkpoint_are_of_the_average(run: Path) -> None:
     with (run / "metrics" / "version_0" / "metrics.csv").open() as file:
         (validated,) = [line for line in csv.DictReader(file) if line["dev/perplexity"]]
     for name in ("last", "best"):
-        assert float(validated["dev/perplexity"]) == pytest.approx(scores[name]["dev"]["perplexity"], rel=1e-5)
+        assert float(validated["dev/perplexity"]) == pytest.approx(scores[name]["dev"]["perplexity"]["value"], rel=1e-5)
         assert float(validated["dev/bleu"]) == pytest.approx(scores[name]["dev"]["bleu"]["value"], rel=1e-5)
-    assert scores["averaged"]["dev"]["perplexity"] != pytest.approx(scores["last"]["dev"]["perplexity"], rel=1e-3)
+    assert scores["averaged"]["dev"]["perplexity"]["value"] != pytest.approx(
+        scores["last"]["dev"]["perplexity"]["value"], rel=1e-3
+    )
 
 
 @pytest.mark.slow

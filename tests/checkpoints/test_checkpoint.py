@@ -7,7 +7,7 @@ from small_model import MODEL, content
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from aiayn.checkpoints import averaging, checkpoint
+from aiayn.checkpoints import averaging, checkpoint, older
 from aiayn.checkpoints.checkpoint import Checkpoint
 from aiayn.data.tokenizer import Tokenizer, Vocabularies
 
@@ -174,3 +174,16 @@ def test_a_model_without_a_place_for_the_source_s_vocabulary_is_not_given_one() 
         ValueError, match=r"OneVocabulary takes no source_vocab_size; leave data\.shared_vocabulary=true"
     ):
         checkpoint.build(config, vocab_size=11, source_vocab_size=13)
+
+
+def test_stacked_projections_of_older_weights_become_the_two_maps() -> None:
+    heads, d_k, d_v = 3, 5, 7
+    query, key, value = (torch.randn(heads * width, 11) for width in (d_k, d_k, d_v))
+    stacked = {"model.self_attention.projection.weight": torch.cat([query, key, value]), "other": torch.ones(2)}
+    found = older.renewed(stacked, {"heads": heads, "d_k": d_k, "d_v": d_v})
+    assert torch.equal(found["model.self_attention.query.weight"], query)
+    memory = found["model.self_attention.memory.weight"].view(heads, d_k + d_v, 11)
+    assert torch.equal(memory[1, :d_k], key.view(heads, d_k, 11)[1])
+    assert torch.equal(memory[2, d_k:], value.view(heads, d_v, 11)[2])
+    assert torch.equal(found["other"], stacked["other"])
+    assert len(found) == 3

@@ -208,8 +208,8 @@ def test_rows_on_several_devices_end_when_one_of_them_fails(aiayn, tmp_path, mon
     done = aiayn(
         "-m", "seed=2,3,5", "+callbacks.fail._target_=fail.Fail", "+callbacks.fail.seed=${seed}", *flags, code=1
     )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("\u2502")]
-    assert [line.split("\u2502")[2].split()[0] for line in lines[-3:]] == ["failed", "failed", "done"]
+    cells = [line.split("\u2502") for line in done.stdout.splitlines() if line.count("\u2502") == 5]
+    assert [state.split()[0] for _, state, *_ in cells[-3:]] == ["failed", "failed", "done"]
     assert "rank 1 does not start" in done.stdout
     assert "rank 1 does not go on" in done.stdout
     result = json.loads((tmp_path / "sweep" / "seed_5" / "result.json").read_text())

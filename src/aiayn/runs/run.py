@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from aiayn.identity import changed
 from aiayn.naming import names
-from aiayn.stored_config import checked
+from aiayn.stored_config import checked, renewed
 
 log = logging.getLogger(__name__)
 
@@ -166,8 +166,8 @@ def read_result(folder: Path) -> dict[str, Any]:
                 raise ValueError("it must hold keys and values")
             if wrong := [key for key, kind in RESULT.items() if not isinstance(result.get(key), kind | None)]:
                 raise ValueError(f"its {wrong[0]} must be of the type {RESULT[wrong[0]].__name__}")
-            checked(result.get("config", {}))
-            return result
+            checked(config := result.get("config", {}))
+            return {**result, "config": renewed(config)} if config else result
         except FileNotFoundError:
             continue
         except (OSError, ValueError, MemoryError, RecursionError) as error:

@@ -163,6 +163,11 @@ def await_rows(rows: list["Progress"]) -> None:
         raise SystemExit(130) from None
 
 
+def last_words(traceback: str) -> str:
+    """What an error says, without the key that Hydra puts on a line behind it."""
+    return [line for line in traceback.strip().splitlines() if not line.startswith("full_key: ")][-1]
+
+
 def end(row: "Progress") -> None:
     """Write into a row how its job ended, and on its console why it failed.
 
@@ -175,7 +180,7 @@ def end(row: "Progress") -> None:
     for file in sorted(output.parent.glob(f"{job}_*_result.pkl")):
         with suppress(OSError, EOFError):
             answers[file.name] = pickle.loads(file.read_bytes())
-    errors = [str(value).strip().splitlines()[-1] for outcome, value in answers.values() if outcome == "error"]
+    errors = [last_words(str(value)) for outcome, value in answers.values() if outcome == "error"]
     if row.state == "queued":  # it was too fast to be seen running
         row.begin()
     if f"{job}_0_result.pkl" in answers and not errors:  # the first task evaluates when the others have left
