@@ -367,3 +367,12 @@ def test_an_exact_match_is_letter_by_letter():
     hypotheses, references = ["a b", "a B", "c", ""], [["a b", "a b", "d", ""], ["x", "x", "c", "x"]]
     assert score(ExactMatch(), hypotheses, references).value == 75
     assert score(ExactMatch(), hypotheses, references[:1]).value == 50
+
+
+def test_counts_that_are_not_of_each_sentence_are_refused() -> None:
+    class Whole(Chrf):
+        def counts(self, hypotheses, references, language):
+            return super().counts(hypotheses, references, language).sum(0, keepdims=True)
+
+    with pytest.raises(ValueError, match=r"Whole\.counts must give a row of numbers for each sentence, \(2, columns\)"):
+        counted(Whole(), ["a b", "c"], [["a b", "d"]], "en")

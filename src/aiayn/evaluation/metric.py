@@ -82,10 +82,16 @@ def counted(
     """The score of a corpus, and the counts that it is the value of.
 
     Raises:
-        ValueError: if the lists differ in length, are empty or hold anything but strings; or as the metric.
+        ValueError: if the lists differ in length, are empty or hold anything but strings; if the counts are not those
+            of each sentence; or as the metric.
     """
     _check(hypotheses, references)
     counts = np.asarray(metric.counts(hypotheses, references, language))
+    if counts.ndim != 2 or len(counts) != len(hypotheses):
+        raise ValueError(
+            f"{type(metric).__name__}.counts must give a row of numbers for each sentence, "
+            f"({len(hypotheses)}, columns), got {counts.shape}."
+        )
     return score_of(metric, counts, metric.signature(language, len(references))), counts
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+LOGGED = ("loss", "nll", "perplexity", "learning_rate")  # of training itself
+
 
 @dataclass(frozen=True)
 class View:
@@ -35,6 +37,10 @@ class View:
     real: Tensor | None = None
     auxiliary: dict[str, Tensor] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if self.causal and self.mask is not None:
+            raise ValueError("a view is causal or has a mask, got both; put the triangle into the mask.")
+
     def add_loss(self, name: str, value: Tensor) -> None:
         """Add to a named loss of this pass, which training adds to its own.
 
@@ -42,5 +48,10 @@ class View:
             name: As the log shows it: `train/NAME`.
             value: A scalar, summed over real tokens, times its coefficient: it is divided as the loss is, by the number
                 of target tokens of the step.
+
+        Raises:
+            ValueError: if the log has another figure of this name.
         """
+        if name in LOGGED:
+            raise ValueError(f"an auxiliary loss cannot be called {name}, as train/{name} is logged already.")
         self.auxiliary[name] = self.auxiliary[name] + value if name in self.auxiliary else value

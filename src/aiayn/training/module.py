@@ -138,7 +138,7 @@ class TranslationModule(LightningModule):
         if gradient_clip_val:
             torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
 
-    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
+    def on_train_batch_end(self, outputs: Any, batch: Step, batch_idx: int) -> None:
         if self.global_step % self.log_steps == 0 or self.global_step == self.trainer.max_steps:
             means = (self.replica.sum(self.sums) / self.tokens).tolist()
             found = dict(zip(self.names, means, strict=True))
