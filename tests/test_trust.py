@@ -95,3 +95,8 @@ def test_a_corpus_of_ones_own_is_read_when_it_is_trusted(theirs: Path) -> None:
     for trust in ((), ["theirs"]):
         with pytest.raises(ValueError, match=r"names theirs\.rmdir"):
             check_corpus(inside, trust=trust)
+
+
+def test_what_reads_files_has_no_remedy() -> None:
+    with pytest.raises(ValueError, match=r"names torch\.load; from a file only what is ours there is accepted\.$"):
+        check_named({"_target_": "torch.load"}, ours=lambda target: False, trust=(), what="it")

@@ -60,7 +60,7 @@ def check_named(config: Any, *, ours: Callable[[str], bool], trust: Collection[s
         # Of torch its layers are enough; the rest of it reads files.
         roots = ["torch.nn" if name.startswith("torch.nn.") else name.partition(".")[0] for name in strange]
         listed = ",".join(dict.fromkeys([*trust, *roots]))
-        never = {"aiayn", *sys.stdlib_module_names} & set(roots)  # no remedy for what nobody's experiment needs
+        never = {"aiayn", "torch", *sys.stdlib_module_names} & set(roots)  # no remedy for what no experiment needs
         remedy = "" if never else f"; if you trust its code, give trust=[{listed}]"
         raise ValueError(f"{what} names {strange[0]}; from a file only what is ours there is accepted{remedy}.")
     for target in others:
