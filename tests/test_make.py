@@ -25,7 +25,9 @@ def make(folder: Path, *arguments: str, pythons: list[str]) -> subprocess.Comple
             (folder / "bin" / name).chmod(0o755)
     for name in ("Makefile", "pyproject.toml", "requirements.lock"):
         shutil.copy(ROOT / name, folder)
-    environment = {**os.environ, "PATH": str(folder / "bin")}
+    # `make test` runs this too, and one make below another says which folders it enters.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    environment = {**inherited, "PATH": str(folder / "bin")}
     return subprocess.run(["make", *arguments], cwd=folder, env=environment, capture_output=True, text=True)
 
 
