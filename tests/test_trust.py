@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 from small_model import MODEL, content
 
 from aiayn.checkpoints import checkpoint
+from aiayn.commands.inputs import evaluated_problem
 from aiayn.data.tokenizer import Tokenizer, Vocabularies
 from aiayn.trust import check_corpus, check_named
 
@@ -100,3 +101,10 @@ def test_a_corpus_of_ones_own_is_read_when_it_is_trusted(theirs: Path) -> None:
 def test_what_reads_files_has_no_remedy() -> None:
     with pytest.raises(ValueError, match=r"names torch\.load; from a file only what is ours there is accepted\.$"):
         check_named({"_target_": "torch.load"}, ours=lambda target: False, trust=(), what="it")
+
+
+@pytest.mark.parametrize("name", ["aiayn.problems.translation.os.getcwd", "aiayn.problems.problem.write_text"])
+def test_a_problem_is_ours_itself_and_not_what_its_module_imports(name: str) -> None:
+    stored = {"problem": {"_target_": name, "path": {"_target_": "aiayn.problems.problem.Path"}}, "data": {}}
+    with pytest.raises(ValueError, match="the stored problem names aiayn"):
+        evaluated_problem(OmegaConf.create({"trust": []}), stored, OmegaConf.create({}), {})

@@ -17,6 +17,7 @@ CORPORA = {
     *("aiayn.data.corpora.text.TextFiles", "aiayn.data.corpora.hub.HubText", "aiayn.data.corpora.multi30k.multi30k"),
     "aiayn.data.corpora.numbers.Numbers",
 }
+PROBLEMS = {"aiayn.problems.translation.Translation"}
 METRICS = {
     *("aiayn.evaluation.metrics.bleu.Bleu", "aiayn.evaluation.metrics.bleu_tokenized.BleuTokenized"),
     *("aiayn.evaluation.metrics.bleu_paper.BleuPaper", "aiayn.evaluation.metrics.exact_match.ExactMatch"),

@@ -187,3 +187,11 @@ def test_stacked_projections_of_older_weights_become_the_two_maps() -> None:
     assert torch.equal(memory[2, d_k:], value.view(heads, d_v, 11)[2])
     assert torch.equal(found["other"], stacked["other"])
     assert len(found) == 3
+
+
+def test_a_part_of_ones_own_may_call_its_weights_projection(vocabularies: Vocabularies, tmp_path: Path) -> None:
+    saved = content(vocabularies, seed=1, step=1)
+    name = "model.encoder.layers.0.self_attention.projection.weight"
+    saved["state_dict"][name] = torch.ones(2, 3)
+    checkpoint.write(tmp_path / "a.ckpt", saved)
+    assert torch.equal(checkpoint.read_raw(tmp_path / "a.ckpt")["state_dict"][name], torch.ones(2, 3))

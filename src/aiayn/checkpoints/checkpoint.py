@@ -290,10 +290,13 @@ def _checked(content: Any, path: Path, kinds: Mapping[str, type], *, size: int) 
         wrong += [f"{name} of bytes" for name, model in models.items() if not _is_bytes(model, size=size)]
     if wrong:
         raise ValueError(f"checkpoint {path} was not written by aiayn: it holds no {', '.join(wrong)}.")
+    before = "_target_" not in content["config"]["model"]  # the model's class was a key, and attention had two maps
     try:
         content = {**content, "config": checked(content["config"])}
     except ValueError as error:
         raise ValueError(f"checkpoint {path} has a config that is not aiayn's: {error}") from error
+    if not before:
+        return content
     states = {key: older.renewed(content[key], content["config"]["model"]) for key in STATES if key in content}
     return {**content, **states}
 

@@ -18,7 +18,7 @@ from aiayn.evaluation.metric import Metric
 from aiayn.problems.problem import Problem
 from aiayn.runs.run import Run
 from aiayn.schema import check_ranges, path_of
-from aiayn.trust import check_corpus, check_named
+from aiayn.trust import PROBLEMS, check_corpus, check_named
 
 
 def overridden() -> list[str]:
@@ -154,7 +154,7 @@ def evaluated_problem(
         ValueError: if it is none of ours and not trusted either.
     """
     kind = stored["problem"]
-    check_named(kind, ours=lambda name: name.startswith("aiayn.problems."), trust=cfg.trust, what="the stored problem")
+    check_named(kind, ours=PROBLEMS.__contains__, trust=cfg.trust, what="the stored problem")
     for key in ("source_language", "target_language"):  # which data=text leaves out
         if data.get(key) is None:
             data[key] = stored["data"].get(key)
