@@ -89,7 +89,7 @@ def test_the_average_is_of_the_weights_as_they_were_trained(vocabularies: Vocabu
         ({"encoder_layers": 1000}, r"do not fit its config: model\.encoder_layers=1000"),
         ({"attention": None}, r"model\.attention must be of the type dict.*, got None"),
         ({"norm": {"_target_": "aiayn.model.norm.post.PostNorm"}}, "describes no model of ours"),
-        ({"norm": {"_target_": "aiayn.model.stack.Stack", "layers": 10**7}}, "only what is ours there"),
+        ({"norm": {"_target_": "aiayn.model.layer.Stack", "layers": 10**7}}, "only what is ours there"),
         ({"d_model": 10**5}, "weights do not fit its config"),
         ({"d_model": 10**18}, r"model\.d_model must be at least 1 and below 131072, got 10"),
         ({"position": {**MODEL["position"], "max_length": 10**9}}, r"max_length must be .* below 131072, got 10"),

@@ -11,7 +11,7 @@ from torch.nn.functional import silu
 
 from aiayn.commands.plan import devices, notes, plan_row, read_assumptions
 from aiayn.cost.estimate import GIB, Assumptions, micro_batch_tokens
-from aiayn.data.batching import accumulation_steps
+from aiayn.data.step_size import accumulation_steps
 from aiayn.model.view import View
 
 A100 = Assumptions("A100", 1, 0.35, 30, bfloat16=312, float32=19.5, memory=80)

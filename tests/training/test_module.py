@@ -20,9 +20,9 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 
 from aiayn.callbacks.speed import TrainingSpeed
 from aiayn.checkpoints import checkpoint
-from aiayn.data.batching import TENSORS, Batch, Step
+from aiayn.data.batching import TENSORS, Batch, PairDataset, Step
 from aiayn.model.model import Model, Outputs
-from aiayn.training.module import TranslationModule, losses
+from aiayn.training.module import LOGGED, TrainingModule, losses
 from aiayn.training.schedule.inverse_sqrt import learning_rate
 from aiayn.training.trainer import build_trainer, compile_layers
 
@@ -67,7 +67,7 @@ def train(
     **settings: Any,
 ) -> Lines:
     """Lines of the log, by step; each step leaves a checkpoint in the folder."""
-    module = TranslationModule(build(), **(parts or recipe()), log_steps=5, seed=1, contents={})
+    module = TrainingModule(build(), **(parts or recipe()), log_steps=5, seed=1, contents={})
     logger = Lines(folder)
     speed = TrainingSpeed(5, "bleu")
     keep = ModelCheckpoint(
@@ -117,7 +117,7 @@ def test_optimizer_schedule_and_loss_are_a_file_each(build: Build, tmp_path: Pat
         loss=f"_target_: {__name__}.squared\npower: 2",
     )
     parts = recipe(*chosen, folder=tmp_path / "conf")
-    module = TranslationModule(build(), **parts, log_steps=5, seed=1, contents={})
+    module = TrainingModule(build(), **parts, log_steps=5, seed=1, contents={})
     optimizer: Any = module.configure_optimizers()["optimizer"]  # type: ignore[index]
     assert isinstance(optimizer, torch.optim.AdamW)
     assert optimizer.param_groups[0]["weight_decay"] == 0.03
@@ -131,7 +131,7 @@ def test_optimizer_schedule_and_loss_are_a_file_each(build: Build, tmp_path: Pat
 def test_what_an_optimizer_refuses_is_a_line_with_its_key(build: Build) -> None:
     parts = recipe("training.optimizer.lr=-1")
     with pytest.raises(ValueError, match=r"training\.optimizer.*: Invalid learning rate: -1"):
-        TranslationModule(build(), **parts, log_steps=5, seed=1, contents={}).configure_optimizers()
+        TrainingModule(build(), **parts, log_steps=5, seed=1, contents={}).configure_optimizers()
 
 
 @pytest.mark.parametrize("step", [3, 5, 13, 14])
@@ -153,7 +153,7 @@ def test_gradients_are_no_longer_than_their_common_norm(
 ) -> None:
     norms = []
 
-    def measure(trainer: Trainer, module: TranslationModule, *_: Any) -> None:
+    def measure(trainer: Trainer, module: TrainingModule, *_: Any) -> None:
         norms.append(torch.cat([parameter.grad.flatten() for parameter in module.parameters()]).norm().item())
 
     look = LambdaCallback(on_before_zero_grad=lambda *_: None, on_train_batch_end=measure)
@@ -209,6 +209,35 @@ def test_auxiliary_losses_are_trained_divided_and_logged(build: Build, tmp_path:
     assert 0 < much["train/norm"] / 0.25 < little["train/norm"] / 1e-6 < 22 * 1.5  # a token's; it is trained
     assert little["train/loss"] == pytest.approx(math.log(little["train/perplexity"]), abs=0.2)
     assert much["train/loss"] - much["train/norm"] == pytest.approx(math.log(much["train/perplexity"]), abs=0.2)
+
+
+def with_auxiliary(model: Model, *names: str) -> Model:
+    """The same model; pass by pass it has a loss of another of the names, the sum of its features."""
+    forward, passes = model.forward, iter(names)
+    model.forward = lambda batch: Outputs((features := forward(batch).features), {next(passes): features.sum()})
+    return model
+
+
+@pytest.mark.parametrize("name", LOGGED)
+def test_an_auxiliary_loss_cannot_have_the_name_of_another_figure(build: Build, name: str) -> None:
+    with pytest.raises(ValueError, match=f"an auxiliary loss cannot be called {name}, as train/{name} is logged"):
+        losses(with_auxiliary(build(), name), batches().all[0].batches[0], recipe()["loss"])
+
+
+def test_figures_of_training_are_known_by_their_names(build: Build, tmp_path: Path) -> None:
+    assert {f"train/{name}" for name in LOGGED} >= train(build, tmp_path, steps=10).lines[10].keys() - {"epoch"}
+
+
+def test_auxiliary_losses_that_change_their_names_are_refused(build: Build, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="same names in every step, got other, nll, loss after balance, nll, loss"):
+        train(lambda: with_auxiliary(build(), "balance", "balance", "other"), tmp_path, steps=5)
+
+
+def test_the_filler_of_a_share_adds_to_no_loss(build: Build) -> None:
+    filler = PairDataset(None).batch(np.array([-1]))  # type: ignore[arg-type]
+    found = losses(with_auxiliary(build(), "balance"), filler, recipe()["loss"])
+    assert found == {"balance": 0, "nll": 0, "loss": 0}
+    found["loss"].backward()  # every replica has a gradient, be it of zeros
 
 
 def test_a_step_asks_the_device_for_nothing() -> None:

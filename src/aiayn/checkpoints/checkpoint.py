@@ -28,10 +28,8 @@ from aiayn.checkpoints import archive, older
 from aiayn.checkpoints.archive import line
 from aiayn.data.tokenizer import NAMES, PAD, Vocabularies, models_hash
 from aiayn.files import replacing
-from aiayn.model.decoder import DecoderLayer
-from aiayn.model.encoder import EncoderLayer
+from aiayn.model.layer import DecoderLayer, EncoderLayer, Stack
 from aiayn.model.model import Model
-from aiayn.model.stack import Stack
 from aiayn.stored_config import checked
 from aiayn.trust import check_named
 

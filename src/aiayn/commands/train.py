@@ -20,7 +20,7 @@ from aiayn.arguments import check_arguments
 from aiayn.callbacks.speed import TrainingSpeed
 from aiayn.checkpoints import checkpoint
 from aiayn.commands.evaluate import evaluate_splits, show
-from aiayn.data.batching import FEWEST_STEPS, StepSize, accumulation_steps
+from aiayn.data.step_size import FEWEST_STEPS, StepSize, accumulation_steps
 from aiayn.evaluation.metric import Metric
 from aiayn.model.model import Model
 from aiayn.problems.problem import Problem

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from aiayn.data.step_size import accumulation_steps
+
 if TYPE_CHECKING:
     from aiayn.model.model import Model
 
@@ -136,8 +138,6 @@ def micro_batch_tokens(data: Mapping[str, Any], devices: int) -> float:
     Raises:
         ValueError: if the longest pair may not fit.
     """
-    from aiayn.data.batching import accumulation_steps  # with torch
-
     per_batch, longest = data["tokens_per_batch"], longest_pair(data)
     check_room("data.tokens_per_batch", per_batch, data)
     accumulation = accumulation_steps(per_batch, data["tokens_per_device"], world_size=devices, longest=longest)

@@ -23,9 +23,9 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from aiayn.data.ragged import EncodedPairs
 from aiayn.data.replica import ALONE, Replica
+from aiayn.data.step_size import steps_in_epoch
 from aiayn.data.tokenizer import BOS, EOS, PAD
 
-FEWEST_STEPS = 20  # in an epoch of a corpus that takes its budget from the recipe
 # Rows of the split, (pairs,) for each micro-batch of this replica, and the target tokens of the whole optimizer step.
 StepRows = tuple[list[np.ndarray], int]
 
@@ -88,101 +88,6 @@ class Step:
 
     def pin_memory(self) -> "Step":
         return replace(self, batches=tuple(batch.pin_memory() for batch in self.batches))
-
-
-def steps_in_epoch(cost: np.ndarray, tokens_per_batch: int) -> int:
-    """Optimizer steps in an epoch of pairs that cost so much, `(pairs,)`.
-
-    Raises:
-        ValueError: if a pair costs more than a step may.
-    """
-    longest, total = int(cost.max()), int(cost.sum(dtype=np.int64))
-    if tokens_per_batch < longest:
-        raise ValueError(
-            f"data.tokens_per_batch={tokens_per_batch} is smaller than the longest pair ({longest} tokens). "
-            "Raise it, or lower data.cleaning.max_length."
-        )
-    if total <= tokens_per_batch:
-        return 1
-    room = tokens_per_batch - longest  # an equal share of the total and the pair begun last fit the budget
-    return min(math.ceil(total / room), len(cost)) if room else len(cost)  # no step without a pair
-
-
-def accumulation_steps(
-    tokens_per_batch: int, tokens_per_device: int | None, *, world_size: int = 1, longest: int
-) -> int:
-    """Smallest number of micro-batches that keeps each within what a device can hold.
-
-    Args:
-        tokens_per_batch: Of one optimizer step over all devices.
-        tokens_per_device: Of one micro-batch, at most; None when a device's share of a step fits it.
-        world_size: Number of devices.
-        longest: Cost of the longest pair.
-    """
-    if tokens_per_device is None or (world_size == 1 and tokens_per_batch <= tokens_per_device):
-        return 1
-    if tokens_per_device <= longest:
-        raise ValueError(
-            f"data.tokens_per_device={tokens_per_device} is smaller than the longest pair ({longest} tokens) and one "
-            "token more. Raise it, or lower data.cleaning.max_length."
-        )
-    # A share of a step overshoots its equal part by less than the pair that was begun last.
-    return math.ceil(tokens_per_batch / (world_size * (tokens_per_device - longest)))
-
-
-@dataclass(frozen=True)
-class StepSize:
-    """What an optimizer step of a corpus holds.
-
-    Attributes:
-        tokens_per_batch: What it may cost.
-        source_tokens: What it holds on average, EOS counted.
-        target_tokens: The same of the target side.
-        enough: The `tokens_per_batch` with which it would hold, on average over both sides, what it now may cost.
-    """
-
-    tokens_per_batch: int
-    source_tokens: float
-    target_tokens: float
-    enough: int
-
-    @classmethod
-    def of(cls, pairs: EncodedPairs, tokens_per_batch: int, *, fits_corpus: bool = False) -> "StepSize":
-        """Plan the steps of a corpus.
-
-        Args:
-            pairs: Its training pairs.
-            tokens_per_batch: What a step may cost.
-            fits_corpus: Whether it costs less where an epoch would have fewer than `FEWEST_STEPS` steps.
-        """
-        source, target = pairs.source.lengths + 1, pairs.target.lengths + 1  # with EOS
-        cost = np.maximum(source, target)
-        longest, total = int(cost.max()), int(cost.sum())
-        if fits_corpus and steps_in_epoch(cost, tokens_per_batch) < FEWEST_STEPS:
-            tokens_per_batch = min(tokens_per_batch, longest + max(1, (total - 1) // (FEWEST_STEPS - 1)))
-        steps = steps_in_epoch(cost, tokens_per_batch)
-        full = max(1, round(int(source.sum() + target.sum()) / 2 / tokens_per_batch))  # steps that hold the budget
-        return cls(
-            tokens_per_batch,
-            source_tokens=int(source.sum()) / steps,
-            target_tokens=int(target.sum()) / steps,
-            enough=longest + math.ceil(total / full),
-        )
-
-    @property
-    def figures(self) -> dict[str, float]:
-        """What a run's result says of a step."""
-        return {"source_tokens_per_step": self.source_tokens, "target_tokens_per_step": self.target_tokens}
-
-    @property
-    def described(self) -> str:
-        """What a step holds, in words."""
-        return f"{self.source_tokens:,.0f} source and {self.target_tokens:,.0f} target tokens"
-
-    @property
-    def shortfall(self) -> float:
-        """Share of the budget that a step leaves unused, on average over both sides."""
-        return 1 - (self.source_tokens + self.target_tokens) / 2 / self.tokens_per_batch
 
 
 class TokenBatchSampler(Sampler[StepRows]):

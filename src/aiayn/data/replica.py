@@ -14,12 +14,10 @@ class Replica:
     Attributes:
         count: How many copies there are.
         index: Which of them this is.
-        group: The processes that hold the other copies; None: all processes.
     """
 
     count: int = 1
     index: int = 0
-    group: dist.ProcessGroup | None = None
 
     @property
     def share(self) -> slice:
@@ -30,7 +28,7 @@ class Replica:
         """The sum over all copies of their `x`."""
         total = x.clone()
         if self.count > 1:
-            dist.all_reduce(total, group=self.group)
+            dist.all_reduce(total)
         return total
 
     def gather(self, x: Any) -> list[Any]:
@@ -38,7 +36,7 @@ class Replica:
         if self.count == 1:
             return [x]
         found: list[Any] = [None] * self.count
-        dist.all_gather_object(found, x, group=self.group)
+        dist.all_gather_object(found, x)
         return found
 
 

@@ -25,14 +25,12 @@ from torch.nn import functional
 from aiayn.checkpoints.checkpoint import FORMATS, MANIFEST, WEIGHTS, Checkpoint, weights_hash
 from aiayn.data.tokenizer import BOS, EOS, PAD, UNK, Vocabularies
 from aiayn.model.attention.multi_head import MultiHeadAttention
-from aiayn.model.decoder import DecoderLayer
 from aiayn.model.dropout import Dropout
-from aiayn.model.encoder import EncoderLayer
 from aiayn.model.feed_forward.relu import FeedForward
+from aiayn.model.layer import DecoderLayer, EncoderLayer, Stack
 from aiayn.model.norm.post import PostNorm
 from aiayn.model.position.learned import LearnedPosition
 from aiayn.model.position.sinusoidal import SinusoidalPosition
-from aiayn.model.stack import Stack
 from aiayn.model.transformer import TranslationTransformer
 
 if TYPE_CHECKING:  # of the extra `export`, which only those need who export

@@ -1,1 +1,1 @@
-"""The model of section 3: mask, attention, feed_forward, position, norm -> encoder, decoder -> transformer."""
+"""The model of section 3: attention, feed_forward, norm -> layer; layer, position -> transformer."""

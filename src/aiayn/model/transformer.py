@@ -12,11 +12,9 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from aiayn.model.decoder import DecoderLayer
 from aiayn.model.dropout import Dropout
-from aiayn.model.encoder import EncoderLayer
+from aiayn.model.layer import DecoderLayer, EncoderLayer, Stack
 from aiayn.model.model import Model, Outputs
-from aiayn.model.stack import Stack
 from aiayn.model.state import DecoderState, Memory
 from aiayn.model.view import View
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-LOGGED = ("loss", "nll", "perplexity", "learning_rate")  # of training itself
-
 
 @dataclass(frozen=True)
 class View:
@@ -48,10 +46,5 @@ class View:
             name: As the log shows it: `train/NAME`.
             value: A scalar, summed over real tokens, times its coefficient: it is divided as the loss is, by the number
                 of target tokens of the step.
-
-        Raises:
-            ValueError: if the log has another figure of this name.
         """
-        if name in LOGGED:
-            raise ValueError(f"an auxiliary loss cannot be called {name}, as train/{name} is logged already.")
         self.auxiliary[name] = self.auxiliary[name] + value if name in self.auxiliary else value

@@ -11,14 +11,14 @@ import numpy as np
 from lightning.pytorch import LightningDataModule
 from omegaconf import DictConfig
 
-from aiayn.data.batching import StepSize
 from aiayn.data.replica import Replica
+from aiayn.data.step_size import StepSize
 from aiayn.data.tokenizer import Vocabularies
 from aiayn.evaluation.metric import Metric, Score
 from aiayn.files import replacing, write_text
 from aiayn.model.model import Model
 from aiayn.terminal import Terminal
-from aiayn.training.module import TranslationModule
+from aiayn.training.module import TrainingModule
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Problem(ABC):
         module: The LightningModule that learns from the batches.
     """
 
-    module: type[TranslationModule] = TranslationModule
+    module: type[TrainingModule] = TrainingModule
 
     def __init__(self, cfg: DictConfig) -> None:
         self.cfg = cfg

@@ -12,10 +12,10 @@ from omegaconf import DictConfig
 
 from aiayn.checkpoints import checkpoint
 from aiayn.cost.counting import mean_pair_flops
-from aiayn.data.batching import StepSize
 from aiayn.data.corpus import Corpus, prepare
 from aiayn.data.datamodule import ParallelDataModule
 from aiayn.data.replica import Replica
+from aiayn.data.step_size import StepSize
 from aiayn.data.tokenizer import Tokenizer, Vocabularies
 from aiayn.evaluation.metric import Metric, Score, counted, panel, score_of, usable
 from aiayn.evaluation.metrics.perplexity import Perplexity

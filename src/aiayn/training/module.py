@@ -21,6 +21,8 @@ from aiayn.data.batching import Batch, Step
 from aiayn.data.replica import ALONE, Replica
 from aiayn.model.model import Model
 
+LOGGED = ("loss", "nll", "perplexity", "learning_rate", "tokens_per_second")  # as train/NAME, whatever the model
+
 
 class Loss(Protocol):
     """What a file of conf/training/loss names, with the arguments that it gives."""
@@ -46,15 +48,22 @@ def losses(model: Model, batch: Batch, loss: Loss) -> dict[str, Tensor]:
     Returns:
         The model's auxiliary losses, by name; `nll`, the negative log-likelihood in nats; and `loss`, what training
         minimises, differentiable: that of `loss` and the auxiliary ones.
+
+    Raises:
+        ValueError: if an auxiliary loss has the name of another figure of the log.
     """
     features, auxiliary = model(batch)  # (pairs, target, d_model)
+    if taken := sorted(auxiliary.keys() & set(LOGGED)):
+        raise ValueError(f"an auxiliary loss cannot be called {taken[0]}, as train/{taken[0]} is logged already.")
+    if not len(batch.positions):  # the filler, at which no part of the model is to learn
+        auxiliary = {name: 0 * value for name, value in auxiliary.items()}
     labels = batch.target[:, 1:].flatten()[batch.positions]  # (tokens,)
     real = features.flatten(0, 1)[batch.positions]  # (tokens, d_model)
     value, nll = loss(real, model.output_weight, labels)
     return {**auxiliary, "nll": nll, "loss": sum(auxiliary.values(), value)}
 
 
-class TranslationModule(LightningModule):
+class TrainingModule(LightningModule):
     """Section 5: what a step of training does.
 
     Args:
@@ -114,6 +123,11 @@ class TranslationModule(LightningModule):
             torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> np.uint64(1)))
             found = losses(self.model, batch, self.loss)
             loss = found["loss"] * (self.replica.count / step.tokens)
+            if self.names and self.names != list(found):  # they are added up by their place, over replicas too
+                raise ValueError(
+                    f"the losses of a batch must have the same names in every step, got {', '.join(found)} after "
+                    f"{', '.join(self.names)}; let the model add a zero where it has none."
+                )
             self.names = list(found)
             self.sums = self.sums.to(loss.device) + torch.stack([value.detach() for value in found.values()])
             mean = mean + loss.detach()

@@ -15,7 +15,7 @@ from torch import nn
 
 from aiayn.checkpoints.checkpoint_io import AtomicCheckpointIO
 from aiayn.data.replica import Replica
-from aiayn.model.stack import Stack
+from aiayn.model.layer import Stack
 
 # What Lightning is told by keys of ours.
 KEYS = {

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from aiayn.model.position.table import check_table
+from aiayn.model.position.sinusoidal import check_table
 
 
 class LearnedPosition(nn.Module):

@@ -4,8 +4,8 @@ import torch
 from conftest import view
 
 from aiayn.model.attention.multi_head import MultiHeadAttention
-from aiayn.model.encoder import EncoderLayer
 from aiayn.model.feed_forward.relu import FeedForward
+from aiayn.model.layer import EncoderLayer
 from aiayn.model.norm.post import PostNorm
 
 

@@ -1,0 +1,104 @@
+"""The layers of encoder and decoder, and the stack that repeats them (section 3.1)."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from aiayn.model.state import Cache
+from aiayn.model.view import View
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then the feed-forward network, each within a residual connection.
+
+    The parts come from builders, called once for each use.
+    """
+
+    def __init__(
+        self,
+        *,
+        attention: Callable[[], nn.Module],
+        feed_forward: Callable[[], nn.Module],
+        norm: Callable[[], nn.Module],
+    ) -> None:
+        super().__init__()
+        self.self_attention = attention()
+        self.self_attention_norm = norm()
+        self.feed_forward = feed_forward()
+        self.feed_forward_norm = norm()
+
+    def forward(self, x: Tensor, view: View) -> Tensor:
+        """`(batch, source, d_model)` to `(batch, source, d_model)`."""
+        x = self.self_attention_norm(x, lambda x: self.self_attention(x, view=view))
+        return self.feed_forward_norm(x, lambda x: self.feed_forward(x, view=view))
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention to the encoder's output, feed-forward; else as `EncoderLayer`."""
+
+    def __init__(
+        self,
+        *,
+        attention: Callable[[], nn.Module],
+        feed_forward: Callable[[], nn.Module],
+        norm: Callable[[], nn.Module],
+    ) -> None:
+        super().__init__()
+        self.self_attention = attention()
+        self.self_attention_norm = norm()
+        self.cross_attention = attention()
+        self.cross_attention_norm = norm()
+        self.feed_forward = feed_forward()
+        self.feed_forward_norm = norm()
+
+    def forward(
+        self, x: Tensor, memory: Tensor, own: View, across: View, caches: tuple[Cache, Cache] | None = None
+    ) -> Tensor:
+        """All positions at once; or, with caches, one position of every beam.
+
+        Args:
+            x: `(batch, target, d_model)`, or `(batch, beam, d_model)` with caches.
+            memory: The encoder's output, `(batch, source, d_model)`.
+            own: What the targets see of each other.
+            across: What they see of the memory.
+            caches: Of self-attention and of cross-attention.
+
+        Returns:
+            As `x`.
+        """
+        mine, others = caches or (None, None)
+        x = self.self_attention_norm(x, lambda x: self.self_attention(x, view=own, cache=mine))
+        x = self.cross_attention_norm(x, lambda x: self.cross_attention(x, memory, view=across, cache=others))
+        return self.feed_forward_norm(x, lambda x: self.feed_forward(x, view=own))
+
+
+class Stack(nn.Module):
+    """N layers of the same kind one after the other, each with weights of its own.
+
+    A layer is the unit that is compiled, and whose activations and weights may be dropped or sharded.
+
+    Args:
+        layers: N.
+        layer: Builds a layer, called once for each.
+        end: Builds what follows the last layer, such as the final norm of pre-norm models; None: nothing.
+    """
+
+    def __init__(
+        self, layers: int, *, layer: Callable[[], nn.Module], end: Callable[[], nn.Module] | None = None
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layer() for _ in range(layers))
+        self.end = None if end is None else end()
+
+    def forward(self, x: Tensor, *context: Any, caches: Sequence[Any] | None = None) -> Tensor:
+        """`x` `(batch, length, d_model)` through all layers.
+
+        Args:
+            x: What the first layer reads.
+            context: What every layer is given besides.
+            caches: For decoding: what each layer remembers.
+        """
+        for number, layer in enumerate(self.layers):
+            x = layer(x, *context) if caches is None else layer(x, *context, caches[number])
+        return x if self.end is None else self.end(x)
