@@ -108,6 +108,6 @@ def test_a_file_of_ones_own_adds_keys_and_the_command_line_still_knows_a_mistype
     file.write_text("defaults: [tiny, _self_]\nname: mine\nwindow: 5\n")
     ask = ("--config-dir", str(tmp_path / "conf"), "--cfg", "job", "--package", "model", "model=mine", "training=tiny")
     assert "\nwindow: 5\n" in in_process(*ask).stdout
-    assert "there is no key model.windows; did you mean window?" in in_process(*ask, "model.windows=7").stderr
+    assert "there is no key model.windows; did you mean model.window?" in in_process(*ask, "model.windows=7").stderr
     file.write_text("defaults: [tiny, _self_]\nlayers: eight\n")
     assert "model.layers: Value 'eight'" in in_process(*ask).stderr

@@ -62,7 +62,8 @@ def explain(error: BaseException) -> str:
     if isinstance(error, OmegaConfBaseException) and error.full_key:
         if isinstance(error, ConfigKeyError | ConfigAttributeError) and isinstance(error.parent_node, Container):
             known = list(map(str, error.parent_node))
-            remedy = suggest(str(error.key), known) if known else f"; +{error.full_key}=... adds it."
+            above = error.full_key.removesuffix(str(error.key))
+            remedy = suggest(str(error.key), known, above=above) if known else f"; +{error.full_key}=... adds it."
             return f"there is no key {error.full_key}{remedy}"
         if isinstance(error, MissingMandatoryValue):
             return f"{error.full_key} is not set; give {error.full_key}=..."
@@ -88,8 +89,8 @@ def explain(error: BaseException) -> str:
     return f"{f'{key}: ' if key else ''}unexpected {type(error).__name__}: {text}"
 
 
-def suggest(name: str, known: Iterable[str]) -> str:
-    """The known name that was meant, or all of them."""
+def suggest(name: str, known: Iterable[str], *, above: str = "") -> str:
+    """The known name that was meant, with the keys `above` it, or all of them."""
     known = list(known)
     near = get_close_matches(name, known, n=1, cutoff=0.7)
-    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}."
+    return f"; did you mean {above}{near[0]}?" if near else f"; there are {', '.join(known)}."

@@ -68,11 +68,17 @@ def checked(config: Any) -> dict[str, Any]:
     return found
 
 
-def renewed(config: Any) -> Any:
-    """A config of before the model's class was one of its keys, with the names of today."""
+def is_older(config: Any) -> bool:
+    """Whether a config is of before the model's class was one of its keys, when attention had one map."""
     model = config.get("model") if isinstance(config, dict) else None
-    if not isinstance(model, dict) or "attention" not in model or "_target_" in model:
+    return isinstance(model, dict) and "attention" in model and "_target_" not in model
+
+
+def renewed(config: Any) -> Any:
+    """A config that `is_older`, with the names of today."""
+    if not is_older(config):
         return config
+    model = config["model"]
     sizes = {"encoder_layers": "layers", "decoder_layers": "layers", "kv_heads": "heads"}
     added = {name: model[key] for name, key in sizes.items() if key in model}
     return _moved({**config, "model": {**model, "_target_": MODEL, **added}})

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +253,22 @@ def test_safetensors_give_back_every_bit(model_of: Callable[..., Checkpoint], tm
     for name, value in loaded.weights.items():
         assert found.weights[name].numpy().tobytes() == value.numpy().tobytes()
     assert load(tmp_path, accelerator="cpu").translate(["one"])
+
+
+def test_an_export_of_when_attention_had_one_map_is_opened(model_of: Callable[..., Checkpoint], tmp_path: Path) -> None:
+    loaded = model_of(d_k=3)
+    model = {key: value for key, value in loaded.config["model"].items() if key != "_target_"}
+    model |= {key: model["attention"][key] for key in ("heads", "d_k", "d_v")}
+    heads, widths = model["heads"], (model["d_k"], model["d_v"])
+    before = dict(loaded.weights)
+    for name in [name for name in before if ".query." in name]:
+        memory = before.pop(name.replace(".query.", ".memory.")).unflatten(0, (heads, -1))
+        key, value = (part.flatten(0, 1) for part in memory.split(widths, dim=1))
+        before[name.replace(".query.", ".projection.")] = torch.cat([before.pop(name), key, value])
+    write_safetensors(replace(loaded, weights=before, config={**loaded.config, "model": model}), tmp_path)
+    found = checkpoint.read(tmp_path)
+    torch.testing.assert_close(found.weights, loaded.weights)
+    assert found.config["model"]["_target_"] == loaded.config["model"]["_target_"]
 
 
 def damaged(folder: Path, name: str, change: Callable[[bytes], bytes] | None) -> None:

@@ -57,6 +57,13 @@ def test_a_run_that_was_stopped_is_done_until_what_stopped_it_is_changed(tmp_pat
     assert RunFolder(tmp_path, {**stopped, **now}).done == done
 
 
+def test_a_run_of_when_attention_had_one_map_cannot_go_on(tmp_path: Path) -> None:
+    before = {**config(), "model": {"d_ff": 11, "attention": {"heads": 3}}}
+    (tmp_path / "result.json").write_text(json.dumps({"status": "done", "steps": 7, "config": before}))
+    with pytest.raises(ValueError, match="holds a run of an older aiayn, which cannot go on"):
+        RunFolder(tmp_path, {**config(), "objective": "bleu"})
+
+
 def test_a_run_starts_although_somebody_looks(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path, config())
     with (tmp_path / ".lock").open("w") as looking:

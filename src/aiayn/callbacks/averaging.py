@@ -90,7 +90,7 @@ class CheckpointAveraging(Checkpoint):
         except ValueError as error:
             raise ValueError(f"{error} Delete it, and the same command averages the others.") from error
         checkpoint.write(self.folder / "averaged.ckpt", content)
-        log.info("averaged the last %d checkpoints, of steps %s", len(chosen), ", ".join(map(str, chosen)))
+        log.info("averaged.ckpt is the mean of %d checkpoints, of steps %s", len(chosen), ", ".join(map(str, chosen)))
         if len(chosen) < self.keep:
             log.warning(
                 "the run has %d checkpoints to average, fewer than training.keep_checkpoints=%d; "

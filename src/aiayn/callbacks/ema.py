@@ -23,7 +23,7 @@ class ExponentialMovingAverage(EMAWeightAveraging):
     def __init__(self, *, decay: float) -> None:
         if not 0 <= decay < 1:
             raise ValueError(f"callbacks.ema.decay must be at least 0 and below 1, got {decay}.")
-        super().__init__(decay=decay, use_buffers=False)  # positions are copied: averaging would round them
+        super().__init__(decay=decay, use_buffers=False)  # they are copied, as they are
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         # Lightning would take the module's device, and the module moves to the GPU only after this.

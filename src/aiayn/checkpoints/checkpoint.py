@@ -30,7 +30,7 @@ from aiayn.data.tokenizer import NAMES, PAD, Vocabularies, models_hash
 from aiayn.files import replacing
 from aiayn.model.layer import DecoderLayer, EncoderLayer, Stack
 from aiayn.model.model import Model
-from aiayn.stored_config import checked
+from aiayn.stored_config import checked, is_older
 from aiayn.trust import check_named
 
 STATES = ("state_dict", "current_model_state")  # the latter are what training goes on from, beside their moving average
@@ -203,7 +203,9 @@ def located(path: Path) -> Path:
         return path
     averaged = path / "checkpoints" / "averaged.ckpt"
     if not averaged.is_file():
-        raise ValueError(f"checkpoint {path} is a folder without checkpoints/averaged.ckpt; name a file.")
+        others = sorted((path / "checkpoints").glob("*.ckpt"))
+        remedy = f"name a file, as {others[-1]}" if others else "name a run's folder, or a file"
+        raise ValueError(f"checkpoint {path} is a folder without checkpoints/averaged.ckpt; {remedy}.")
     return averaged
 
 
@@ -218,13 +220,8 @@ def read_raw(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise ValueError(f"checkpoint {path} does not exist.")
     if not path.is_dir():
-        return _checked(archive.load(path), path, KINDS, size=path.stat().st_size)
-    content = read_exported(path, kind="safetensors")
-    try:
-        weights = load_file(path / WEIGHTS)
-    except SafetensorError as error:
-        raise ValueError(f"checkpoint {path} cannot be read: {WEIGHTS}: {line(error)}.") from error
-    return {**content, "state_dict": {f"{PREFIX}{name}": value for name, value in weights.items()}}
+        return _renewed(_checked(archive.load(path), path, KINDS, size=path.stat().st_size), path)
+    return read_exported(path, kind="safetensors")
 
 
 def is_exported(path: Path, *, kind: str) -> bool:
@@ -235,7 +232,7 @@ def is_exported(path: Path, *, kind: str) -> bool:
 
 
 def read_exported(folder: Path, *, kind: str) -> dict[str, Any]:
-    """What a folder of `export.py` holds besides its weights: its manifest, and the tokenizers as in `contents`.
+    """What a folder of `export.py` holds: its manifest, the tokenizers as in `contents`, and weights of safetensors.
 
     Raises:
         ValueError: if it is incomplete, damaged, or was exported in another format than `kind`.
@@ -259,7 +256,13 @@ def read_exported(folder: Path, *, kind: str) -> dict[str, Any]:
         raise ValueError(f"checkpoint {folder} is not a whole folder of task=export: {file.name} is missing.")
     if "weights_hash" in content and weights_hash(file) != content["weights_hash"]:  # older exports have none
         raise ValueError(f"checkpoint {folder} is damaged: its {file.name} does not have the stored hash.")
-    return content
+    if kind == "safetensors":
+        try:
+            weights = load_file(file)
+        except SafetensorError as error:
+            raise ValueError(f"checkpoint {folder} cannot be read: {file.name}: {line(error)}.") from error
+        content["state_dict"] = {f"{PREFIX}{name}": value for name, value in weights.items()}
+    return _renewed(content, folder)
 
 
 def weights_hash(file: Path) -> str:
@@ -269,7 +272,7 @@ def weights_hash(file: Path) -> str:
 
 
 def _checked(content: Any, path: Path, kinds: Mapping[str, type], *, size: int) -> dict[str, Any]:
-    """The content, if it is a checkpoint's, its config as `stored_config.checked` gives it.
+    """The content, if it is a checkpoint's.
 
     Args:
         content: What was read.
@@ -288,7 +291,12 @@ def _checked(content: Any, path: Path, kinds: Mapping[str, type], *, size: int) 
         wrong += [f"{name} of bytes" for name, model in models.items() if not _is_bytes(model, size=size)]
     if wrong:
         raise ValueError(f"checkpoint {path} was not written by aiayn: it holds no {', '.join(wrong)}.")
-    before = "_target_" not in content["config"]["model"]  # the model's class was a key, and attention had two maps
+    return content
+
+
+def _renewed(content: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The content with its config as `stored_config.checked` gives it, and the weights as they are named today."""
+    before = is_older(content["config"])
     try:
         content = {**content, "config": checked(content["config"])}
     except ValueError as error:

@@ -7,6 +7,7 @@ from omegaconf import DictConfig
 
 from aiayn.analysis.page import attention
 from aiayn.commands.inputs import checkpoint_files, evaluated_inference
+from aiayn.cost.counting import parameters
 from aiayn.data.tokenizer import Vocabularies
 from aiayn.inference.ctranslate2_decoder import Exported
 from aiayn.inference.translation import Translation, open_with, translator
@@ -36,7 +37,7 @@ def serve(cfg: DictConfig) -> None:
             "model": str(loaded.config.get("name")),
             "checkpoints": len(files),
             "step": loaded.step,
-            "parameters": None if isinstance(model, Exported) else sum(size.numel() for size in model.parameters()),
+            "parameters": None if isinstance(model, Exported) else parameters(model),
             "device": "cpu, CTranslate2" if isinstance(model, Exported) else str(next(model.parameters()).device),
             "vocabulary": loaded.vocabularies.hash,
             "source_language": loaded.config["data"]["source_language"],

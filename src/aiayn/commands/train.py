@@ -20,6 +20,7 @@ from aiayn.arguments import check_arguments
 from aiayn.callbacks.speed import TrainingSpeed
 from aiayn.checkpoints import checkpoint
 from aiayn.commands.evaluate import evaluate_splits, show
+from aiayn.cost.counting import parameters
 from aiayn.data.step_size import FEWEST_STEPS, StepSize, accumulation_steps
 from aiayn.evaluation.metric import Metric
 from aiayn.model.model import Model
@@ -130,11 +131,11 @@ def fit(trainer: Trainer, problem: Problem, folder: RunFolder) -> None:
     if config["training"]["initialize"] and not resume:
         begin_with_others(model, trainer, problem, folder)
     compile_layers(model, config["trainer"].get("compile"))
-    parameters = sum(parameter.numel() for parameter in model.parameters())
+    size = parameters(model)
     log.info(
         "%s: %s parameters, %s examples, %d x %d micro-batches a step, %s%s",
         config["name"],
-        f"{parameters:,}",
+        f"{size:,}",
         f"{problem.size('train'):,}",
         replica.count,
         accumulation,
@@ -153,7 +154,7 @@ def fit(trainer: Trainer, problem: Problem, folder: RunFolder) -> None:
     batches = problem.batches(step, accumulation=accumulation, replica=replica)
     run_steps(trainer, module, batches, folder, resume=resume)
     if trainer.is_global_zero:
-        folder.write(**training_cost(trainer, problem, config), **ending(folder), parameters=parameters)
+        folder.write(**training_cost(trainer, problem, config), **ending(folder), parameters=size)
 
 
 def begin_with_others(model: Model, trainer: Trainer, problem: Problem, folder: RunFolder) -> None:

@@ -22,6 +22,7 @@ from typing import IO, Any
 from aiayn.files import remove_leftovers, write_text
 from aiayn.identity import ENDS, UNSAID, changed, differing, identity, made_of
 from aiayn.schema import PROJECT
+from aiayn.stored_config import is_older
 
 PACKAGES = ("torch", "lightning", "hydra-core", "sentencepiece", "sacrebleu")
 CODE = ("src", "conf", "experiments", "sweeps", "pyproject.toml", "requirements.lock")  # what a run is made of
@@ -65,6 +66,11 @@ class RunFolder:
 
     def _check_identity(self, config: dict[str, Any]) -> None:
         """Refuse to go on with another experiment in this folder."""
+        if is_older(config):
+            raise ValueError(
+                f"run_dir={self.path} holds a run of an older aiayn, which cannot go on, though its checkpoints can be "
+                f"evaluated and translated with; choose another run_dir."
+            )
         mine, theirs = identity(self.config), identity(config)
         but, precision = set(ENDS), mine.get("trainer.precision")
         # What counts is the precision that was used. Which one is auto's now is known later, see `check_resumable`.

@@ -33,7 +33,7 @@ def label_smoothed_cross_entropy(
 
     Args:
         features: Decoder output, `(tokens, d_model)`; real positions only.
-        weight: The shared embedding and projection matrix, `(vocab_size, d_model)`.
+        weight: The matrix before the softmax, `(vocab_size, d_model)`.
         labels: Ids of the words to predict, `(tokens,)`.
         label_smoothing: eps, the probability moved from the right word to the others.
 
