@@ -274,9 +274,7 @@ def test_what_cannot_be_served_is_refused_in_a_line(file: Path) -> None:
                 [f"port={port}", f"checkpoint={file}"],
                 f"error: cannot listen at 127.0.0.1, port {port}: Address already",
             ),
-            (["port=70000", f"checkpoint={file}"], "error: port must be a whole number from 0"),
             (["port=0", "checkpoint=/nowhere.ckpt"], "error: checkpoint /nowhere.ckpt does not exist."),
-            (["port=0", f"checkpoint={file}", "inference.beam=0"], "error: inference.beam must be at least 1"),
         ):
             second = subprocess.run(
                 command("task=serve", *overrides), env=environment(), capture_output=True, text=True, timeout=SECONDS
@@ -291,6 +289,7 @@ def test_what_cannot_be_served_is_refused_in_a_line(file: Path) -> None:
     ("override", "words"),
     [
         ("port=true", "port must be a whole number from 0"),
+        ("port=70000", "port must be a whole number from 0"),
         ("host=", "host must be a name or an address, got ''"),
         ("host=null", "host must be a name or an address, got None"),
         ("limits=null", "limits must have the keys max_tokens, .*; got None"),
