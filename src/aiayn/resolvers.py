@@ -34,12 +34,34 @@ def scaled(size: str, value: int, *, _root_: Any) -> int:
     Raises:
         ValueError: if the scale does not divide it.
     """
-    divisor = _root_.scale[size]
-    if not isinstance(divisor, int) or divisor < 1:
-        raise ValueError(f"scale.{size} must be a whole number of at least 1, got {divisor}.")
+    divisor = _divisor(size, _root_)
     if value % divisor:
         raise ValueError(f"scale.{size}={divisor} does not divide {value}; choose another scale.{size}.")
     return value // divisor
+
+
+def scaled_heads(value: int, *, _root_: Any) -> int:
+    """The paper's number of heads at the chosen scale, one at least."""
+    return max(1, value // _divisor("heads", _root_))
+
+
+def scaled_head_width(value: int, *, _root_: Any) -> int:
+    """The paper's d_k or d_v at the chosen scale: there are fewer heads, so each is wider.
+
+    Raises:
+        ValueError: if that is no whole number.
+    """
+    width, heads = (_divisor(size, _root_) for size in ("width", "heads"))
+    if value * heads % width:
+        raise ValueError(f"scale.width={width} and scale.heads={heads} make no whole number of {value}; choose others.")
+    return value * heads // width
+
+
+def _divisor(size: str, root: Any) -> int:
+    divisor = root.scale[size]
+    if not isinstance(divisor, int) or divisor < 1:
+        raise ValueError(f"scale.{size} must be a whole number of at least 1, got {divisor}.")
+    return divisor
 
 
 def given(key: str, *, _root_: Any) -> Any:
@@ -106,4 +128,6 @@ def register() -> None:
     OmegaConf.register_new_resolver("own_help", own_help, replace=True)
     for size in ("width", "depth", "steps"):
         OmegaConf.register_new_resolver(size, partial(scaled, size), replace=True)
+    OmegaConf.register_new_resolver("heads", scaled_heads, replace=True)
+    OmegaConf.register_new_resolver("head_width", scaled_head_width, replace=True)
     OmegaConf.register_new_resolver("project", lambda folder: str(PROJECT / folder), replace=True)
