@@ -120,6 +120,9 @@ def test_settings_that_are_not_the_planned_ones_show(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "x", config("x", training__max_steps=10))
     assert differences(Run.read(folder, row="x", config=config("x"))) == ["training.max_steps=10"]
     assert differences(Run.read(folder, row="x", config=config("x", training__max_steps=10))) == []
+    fewer = write_run(tmp_path / "y", config("x", model__heads=4, model__kv_heads=2))
+    planned = config("x", model__heads=2, model__kv_heads=2, model__d_k=128, model__d_v=128)
+    assert differences(Run.read(fewer, row="x", config=planned)) == ["model.heads=4"]
 
 
 def test_an_evaluation_of_another_checkpoint_is_not_done(tmp_path: Path) -> None:
