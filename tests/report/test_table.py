@@ -128,6 +128,15 @@ def test_a_setting_that_is_the_same_in_all_rows_has_no_column(tmp_path: Path) ->
     assert [panel.x_label for panel in marginals(rows).panels] == ["heads"] * 2
 
 
+def test_a_class_of_ones_own_has_its_own_name_alone_unless_two_share_it(tmp_path: Path) -> None:
+    for number, classes in enumerate((("ideas.near.Near", "a.Post"), ("ideas.far.Far", "b.Post"))):
+        bias, norm = ({"_target_": name} for name in classes)
+        made = config("x", model__bias=bias, model__norm=norm)
+        write_run(tmp_path / str(number), made)
+    found = cells(read(tmp_path))
+    assert (found["bias"], found["norm"]) == (["Near", "Far"], ["a.Post", "b.Post"])
+
+
 def test_widths_that_do_not_follow_from_heads_are_shown(tmp_path: Path) -> None:
     for d_k in (16, 64):
         write_run(tmp_path / f"model.d_k={d_k}", config("x", model__d_k=d_k))

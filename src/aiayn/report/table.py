@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from aiayn.evaluation.significance import Interval
-from aiayn.naming import label
+from aiayn.naming import label, labels
 from aiayn.report.claims import LEVEL, SENTENCES, Verdict
 from aiayn.report.rows import (
     ONE_SEED,
@@ -73,7 +73,7 @@ def columns(rows: Sequence[Row]) -> list[Column]:
     for name, key in shown_settings(rows).items():
         values = [row.told.get(key) for row in rows]
         detail = not all(isinstance(value, str) for value in values)
-        found.append(Column(name, [setting(value) for value in values], of_text=not detail, detail=detail))
+        found.append(Column(name, setting_cells(key, values), of_text=not detail, detail=detail))
     for key in shown_scores(rows):
         found += compared_bleu(rows) if key == "bleu" else compared(rows, key)
     objective = objective_of(rows)
@@ -198,10 +198,14 @@ def is_default_width(row: Row, key: str) -> bool:
     return bool(row.told.get(key) == d_model // heads)
 
 
+def setting_cells(key: str, values: Sequence[Any]) -> list[str]:
+    """The values of a key: text as in the names of rows, a class by its own name; figures as the paper has them."""
+    short = labels(key, values)
+    return [text if isinstance(of, str) else setting(of) for of, text in zip(values, short, strict=True)]
+
+
 def setting(value: Any) -> str:
     """A value of the config, thousands as in the paper (100K)."""
-    if isinstance(value, str) and value.startswith("aiayn."):
-        return value.rpartition(".")[2]
     if isinstance(value, int) and not isinstance(value, bool) and value and value % 1000 == 0:
         return f"{value // 1000}K"
     return "" if value is None else str(value)
