@@ -101,12 +101,12 @@ def build_workspace(sweep: str, runs: Sequence[Run], *, entity: str, project: st
 
 
 def build_report(sweep: str, runs: Sequence[Run], claims: Sequence[str], *, entity: str, project: str) -> wr.Report:
-    """A report on one sweep: the paper's claims and figures, and the panels of the workspace.
+    """A report on one sweep: claims, the paper's figures, and the panels of the workspace.
 
     Args:
         sweep: Its folder's name, the group of its runs.
         runs: At least one.
-        claims: Of the paper, in words.
+        claims: About its rows, in words.
         entity: User or team that has the project.
         project: Where the runs are.
     """
@@ -115,7 +115,7 @@ def build_report(sweep: str, runs: Sequence[Run], claims: Sequence[str], *, enti
         filters=f"Metric('Group') == {sweep!r}",
         order=[wr.OrderBy("Name", ascending=True)],
     )
-    claimed: list[Any] = [wr.H2("What the paper claims"), wr.UnorderedList(list(claims))] if claims else []
+    claimed: list[Any] = [wr.H2("Claims"), wr.UnorderedList(list(claims))] if claims else []
     return wr.Report(
         entity=entity,
         project=project,
