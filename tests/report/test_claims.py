@@ -33,7 +33,7 @@ ENTRY = {"text": "x", "row": "a", "against": "b", "metric": "bleu", "direction":
 
 
 def claim(known: Sequence[str] = "abc", **changed: Any) -> Claim:
-    return read_claim("x", ENTRY | changed, known, METRICS)
+    return read_claim("x", ENTRY | changed, known)
 
 
 def verdict(asked: Claim, effect: Interval) -> Verdict:
@@ -88,7 +88,6 @@ def test_rows_are_equal_where_both_one_sided_tests_say_so(effect: float, error: 
         (ENTRY | {"row": "nowhere"}, "claims.x.row must name one row of this report, or one experiment, got 'nowhere'"),
         (ENTRY | {"against": ["b"]}, r"claims.x.against must name one row of .*, got \['b'\]; there are "),
         (ENTRY | {"against": "a"}, "claims.x compares a with itself"),
-        (ENTRY | {"metric": "chrf"}, "claims.x.metric must be one of bleu, perplexity, ter, got 'chrf'"),
         (ENTRY | {"direction": "up"}, "claims.x.direction must be one of worse, better, equal, got 'up'"),
         (ENTRY | {"direction": "equal"}, "claims.x.margin must be a number above 0 with direction=equal"),
         (
@@ -99,7 +98,7 @@ def test_rows_are_equal_where_both_one_sided_tests_say_so(effect: float, error: 
 )
 def test_malformed_claims_are_refused_in_a_line(entry: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message) as error:
-        read_claim("x", entry, {"a", "b"}, METRICS)
+        read_claim("x", entry, {"a", "b"})
     assert "\n" not in str(error.value)
 
 
@@ -244,6 +243,13 @@ def test_claims_are_those_both_of_whose_rows_are_there() -> None:
     assert asked == {"abc": ["x", "y"], "bc": ["y"], "ab": ["x"], "ac": [], "b": []}
     with pytest.raises(ValueError, match=r"claims.y.row must name one row"):
         claims_about(["a", "b"], claims, experiments=[], metrics=METRICS)
+
+
+def test_the_metric_of_a_claim_is_asked_for_only_where_both_of_its_rows_are_there() -> None:
+    claims = {"x": ENTRY | {"metric": "chrf"}}
+    assert claims_about(["a", "c"], claims, experiments="abc", metrics=METRICS) == []
+    with pytest.raises(ValueError, match=r"claims\.x\.metric must be one of bleu, perplexity, ter, got 'chrf'; add it"):
+        claims_about(["a", "b"], claims, experiments="abc", metrics=METRICS)
 
 
 def test_the_papers_claims_hold_in_the_papers_own_figures() -> None:

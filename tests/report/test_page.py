@@ -109,7 +109,7 @@ def test_a_plot_that_cannot_be_drawn_leaves_the_old_one(
 
 
 def test_text_of_the_page_is_escaped(rows: list[Row]) -> None:
-    rows[2].settings["training.max_steps"] = EVIL  # a figure, for all the page knows
+    rows[2].told["training.max_steps"] = EVIL  # a figure, for all the page knows
     html = page(EVIL, rows, notes(rows, EVIL), [], plots(rows))
     assert EVIL not in html
     assert html.count("</script>") == 3

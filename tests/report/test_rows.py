@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 
 from aiayn.evaluation.significance import p_value, resampled_sums
 from aiayn.report.rows import Row, base_of, bootstrap, differences, rows_of
+from aiayn.report.statistics import read_statistics
 from aiayn.report.table import notes
 from aiayn.runs.run import Run, read_folder, read_rows
 
@@ -120,6 +121,9 @@ def test_settings_that_are_not_the_planned_ones_show(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "x", config("x", training__max_steps=10))
     assert differences(Run.read(folder, row="x", config=config("x"))) == ["training.max_steps=10"]
     assert differences(Run.read(folder, row="x", config=config("x", training__max_steps=10))) == []
+    fewer = write_run(tmp_path / "y", config("x", model__heads=4, model__kv_heads=2))
+    planned = config("x", model__heads=2, model__kv_heads=2, model__d_k=128, model__d_v=128)
+    assert differences(Run.read(fewer, row="x", config=planned)) == ["model.heads=4"]
 
 
 def test_an_evaluation_of_another_checkpoint_is_not_done(tmp_path: Path) -> None:
@@ -250,19 +254,16 @@ def test_a_result_of_another_type_counts_as_none_and_is_named(
     assert words in caplog.text
 
 
-@pytest.mark.parametrize("spoilt", ["text", "10**11 rows", "10**30 rows", "an array", "objects", "empty", "other rows"])
+@pytest.mark.parametrize("spoilt", ["10**11 rows", "10**30 rows", "an array", "no references", "NaN", "empty"])
 def test_statistics_of_anything_are_left_out_with_a_word(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, spoilt: str
 ) -> None:
     folder = write_run(tmp_path / "a", config("a"))
     file = folder / "translations" / "last.dev.statistics.npz"
-    references = {"references": np.zeros(200, dtype=int)}
-    if spoilt == "text":
-        np.savez(file, **references, bleu=np.full((200, 12), "abc"))
-    elif spoilt == "objects":
-        np.savez(file, **references, bleu=np.full((200, 12), None))
-    elif spoilt == "other rows":
-        np.savez(file, **references, bleu=np.zeros((199, 10)))
+    if spoilt == "no references":
+        np.savez(file, bleu=np.zeros((200, 10)))
+    elif spoilt == "NaN":
+        np.savez(file, references=np.full(200, np.nan), bleu=np.zeros((200, 10)))
     elif spoilt == "an array":
         with file.open("wb") as open_file:
             np.save(open_file, np.zeros((200, 12)))
@@ -270,12 +271,42 @@ def test_statistics_of_anything_are_left_out_with_a_word(
         file.write_bytes(b"")
     else:
         count = 10 ** int(spoilt[4:6])
-        with ZipFile(file, "w") as archive, archive.open("bleu.npy", "w") as open_file:
-            header = {"descr": "<f8", "fortran_order": False, "shape": (count, 12)}
+        with ZipFile(file, "w") as archive, archive.open("references.npy", "w") as open_file:
+            header = {"descr": "<f8", "fortran_order": False, "shape": (count,)}
             np.lib.format.write_array_header_1_0(open_file, header)
     (row,) = rows_of(read_folder(tmp_path))
     assert row.statistics is None
     assert f"{file} is damaged, so there are no intervals" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        np.full((200, 2), "abc"),
+        np.full((200, 2), None),
+        np.full((200, 2), np.nan),
+        np.ones(200),
+        np.ones((199, 2)),
+        np.array(3),
+    ],
+    ids=["text", "objects", "NaN", "no columns", "other rows", "a number"],
+)
+def test_wrong_counts_of_one_metric_leave_the_others_their_intervals(
+    wrong: np.ndarray, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("a_base", "b"):
+        file = write_run(tmp_path / name, config(name)) / "translations" / "last.dev.statistics.npz"
+        np.savez(file, **{**np.load(file), "ter": wrong})
+    found = rows_of(read_folder(tmp_path))
+    bootstrap(found)
+    assert list(found[1].apart) == ["bleu", "perplexity"]
+    assert f"{file} has no usable counts of ter, so it has no intervals: " in caplog.text
+
+
+def test_counts_may_be_truth_values(tmp_path: Path) -> None:
+    file = tmp_path / "x.npz"
+    np.savez(file, references=np.arange(3), right=np.array([[True], [False], [True]]))
+    assert read_statistics(file)["right"].sum(0).tolist() == [2]
 
 
 def test_a_row_that_cannot_be_resolved_keeps_no_other_from_being_read(tmp_path: Path) -> None:

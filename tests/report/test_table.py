@@ -10,6 +10,7 @@ from fake_runs import SIGNATURE, config, write_run
 from rich.console import Console
 
 from aiayn.report.formats import latex, markdown, to_csv, to_latex, to_markdown, to_terminal
+from aiayn.report.plots import marginals
 from aiayn.report.rows import Row, bootstrap, rows_of
 from aiayn.report.table import columns, notes
 from aiayn.runs.run import Run, read_folder
@@ -102,6 +103,40 @@ def test_other_rows_have_the_settings_that_differ(tmp_path: Path) -> None:
     assert list(cells(read(tmp_path)))[:3] == ["row", "state", "heads"]  # d_k and d_v follow from it
 
 
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [("kv_heads", [1, 2, 8]), ("encoder_layers", [2, 3, 6]), ("norm.dropout", [0.0, 0.1])],
+)
+def test_a_value_that_equals_the_one_that_it_follows_is_written_out(
+    tmp_path: Path, column: str, values: list[float]
+) -> None:
+    part, _, leaf = column.rpartition(".")
+    for value in values:
+        changed = {f"model__{part}": {leaf: value}} if part else {f"model__{leaf}": value}
+        write_run(tmp_path / f"{column}={value}", config("x", **changed))
+    rows = read(tmp_path)
+    assert cells(rows)[column] == list(map(str, values))
+    assert [line[f"model.{column}"] for line in csv.DictReader(io.StringIO(to_csv(rows)))] == list(map(str, values))
+    assert [panel.ticks for panel in marginals(rows).panels] == [values] * 2
+
+
+def test_a_setting_that_is_the_same_in_all_rows_has_no_column(tmp_path: Path) -> None:
+    for heads in (2, 4):  # of which only the former has a head of keys for each
+        write_run(tmp_path / str(heads), config("x", model__heads=heads, model__kv_heads=2))
+    rows = read(tmp_path)
+    assert list(cells(rows))[:4] == ["row", "state", "heads", "PPL"]
+    assert [panel.x_label for panel in marginals(rows).panels] == ["heads"] * 2
+
+
+def test_a_class_of_ones_own_has_its_own_name_alone_unless_two_share_it(tmp_path: Path) -> None:
+    for number, classes in enumerate((("ideas.near.Near", "a.Post"), ("ideas.far.Far", "b.Post"))):
+        bias, norm = ({"_target_": name} for name in classes)
+        made = config("x", model__bias=bias, model__norm=norm)
+        write_run(tmp_path / str(number), made)
+    found = cells(read(tmp_path))
+    assert (found["bias"], found["norm"]) == (["Near", "Far"], ["a.Post", "b.Post"])
+
+
 def test_widths_that_do_not_follow_from_heads_are_shown(tmp_path: Path) -> None:
     for d_k in (16, 64):
         write_run(tmp_path / f"model.d_k={d_k}", config("x", model__d_k=d_k))
@@ -183,7 +218,7 @@ def test_text_that_a_spreadsheet_would_compute_is_quoted_and_figures_are_not(tab
     names = ["=HYPERLINK(0)", "-1+1", "+x"]
     for row, name in zip(table3, names, strict=True):
         row.name = name
-        row.settings["training.label_smoothing"] = -0.5 if name == "+x" else "@x"
+        row.told["training.label_smoothing"] = -0.5 if name == "+x" else "@x"
     lines = list(csv.DictReader(io.StringIO(to_csv(table3))))
     assert [line["row"] for line in lines] == [f"'{name}" for name in names]
     assert [line["eps_ls"] for line in lines] == ["'@x", "'@x", "-0.5"]

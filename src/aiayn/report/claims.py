@@ -69,14 +69,13 @@ class Verdict:
     higher_is_better: bool = True
 
 
-def read_claim(name: str, entry: Any, known: Collection[str], metrics: Collection[str]) -> Claim:
-    """A claim from its YAML.
+def read_claim(name: str, entry: Any, known: Collection[str]) -> Claim:
+    """A claim from its YAML; whether its metric is measured is asked where its rows are there.
 
     Args:
         name: Its key.
         entry: Its content.
         known: Names that rows may have.
-        metrics: Keys of what may be measured.
 
     Raises:
         ValueError: with the key, the value and what it may be.
@@ -98,9 +97,8 @@ def read_claim(name: str, entry: Any, known: Collection[str], metrics: Collectio
             )
     if entry["row"] == entry["against"]:
         raise ValueError(f"claims.{name} compares {entry['row']} with itself; name another row in against.")
-    for key, choices in (("metric", metrics), ("direction", DIRECTIONS)):
-        if entry[key] not in choices:
-            raise ValueError(f"claims.{name}.{key} must be one of {', '.join(choices)}, got {entry[key]!r}.")
+    if entry["direction"] not in DIRECTIONS:
+        raise ValueError(f"claims.{name}.direction must be one of {', '.join(DIRECTIONS)}, got {entry['direction']!r}.")
     margin = entry.get("margin")
     if (entry["direction"] == "equal") != (isinstance(margin, int | float) and margin > 0):
         raise ValueError(
@@ -119,14 +117,21 @@ def claims_about(
         rows: Names of a sweep's rows, also of those that have not run, or of a folder's.
         claims: As in the YAML, by name; None for one that was taken out.
         experiments: Names of rows that might be in other sweeps.
-        metrics: Keys of what may be measured.
+        metrics: Keys of what is measured in these rows.
 
     Raises:
-        ValueError: if a claim is malformed.
+        ValueError: if a claim is malformed, or one about these rows has a metric that is not measured.
     """
     known = {*rows, *experiments}
-    read = [read_claim(name, entry, known, metrics) for name, entry in claims.items() if entry is not None]
-    return [claim for claim in read if {claim.row, claim.against} <= set(rows)]
+    read = [read_claim(name, entry, known) for name, entry in claims.items() if entry is not None]
+    found = [claim for claim in read if {claim.row, claim.against} <= set(rows)]
+    for claim in found:
+        if claim.metric not in metrics:
+            raise ValueError(
+                f"claims.{claim.name}.metric must be one of {', '.join(metrics)}, got {claim.metric!r}; "
+                f"add it to metrics, or leave the claim out with claims.{claim.name}=null."
+            )
+    return found
 
 
 def judge(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:

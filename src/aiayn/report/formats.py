@@ -65,7 +65,7 @@ def to_csv(rows: Sequence[Row]) -> str:
     lines = []
     for row in rows:
         line: dict[str, Any] = {"row": row.name, "group": row.group}
-        line |= {name: row.settings.get(key) for name, key in settings.items()}
+        line |= {name: row.told.get(key) for name, key in settings.items()}
         for name in (*scores, "parameters", "flops", "training_seconds"):
             figure = row.figure(name)
             line |= {name: figure and figure.mean, f"{name}_deviation": figure and figure.deviation}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aiayn.files import write_bytes
-from aiayn.report.rows import SETTINGS, Row, base_of, measured, name_of
+from aiayn.report.rows import SETTINGS, Row, base_of, differing, measured, name_of
 from aiayn.report.table import (
     AS_IN_PAPER,
     has_paper,
@@ -90,9 +90,9 @@ def marginals(rows: Sequence[Row]) -> Plot:
     names = {"steps": "training steps"} if (keys := shown_settings(rows)) == SETTINGS else {}
     for name, key in keys.items():
         along = [row for row in rows if row is base or differ(row, base) == {key}]
-        values = [row.settings.get(key) for row in along]
-        if len(along) > 1 and all(isinstance(value, int | float) for value in values):
-            axes[name] = sorted(along, key=lambda row: row.settings[keys[name]])
+        values = [row.told.get(key) for row in along]
+        if len(along) > 1 and all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+            axes[name] = sorted(along, key=lambda row: row.told[keys[name]])
     relative = has_paper(rows) and is_scaled(rows)  # twins share no scale with the paper's rows
     panels = []
     scores = dict.fromkeys([beside_paper(rows), ("perplexity", "perplexity", "perplexity")])
@@ -104,7 +104,7 @@ def marginals(rows: Sequence[Row]) -> Plot:
             for whose, color in (("ours", OURS), ("paper", PAPER)):
                 points: list[Point] = []
                 for row in along:
-                    x = float(row.settings[keys[name]])
+                    x = float(row.told[keys[name]])
                     figure = row.figure(key) if whose == "ours" else None
                     paper = row.paper(score) if whose == "paper" else None
                     if figure is not None:
@@ -113,7 +113,7 @@ def marginals(rows: Sequence[Row]) -> Plot:
                         points.append((x, paper - origins[whose], row.name, None))
                 if points:
                     lines.append(Line(whose, points, color))
-            ticks = [float(row.settings[keys[name]]) for row in along]
+            ticks = [float(row.told[keys[name]]) for row in along]
             spread = min(ticks) > 0 and max(ticks) / min(ticks) >= 4
             panels.append(
                 Panel(
@@ -141,11 +141,8 @@ def beside_paper(rows: Sequence[Row]) -> tuple[str, str, str]:
 
 def differ(row: Row, base: Row) -> set[str]:
     """Keys of the settings in which a row is not like base; widths that follow from others do not count."""
-    keys = {
-        key for key in row.settings.keys() | base.settings.keys() if row.settings.get(key) != base.settings.get(key)
-    }
     follow = {key for key in ("model.d_k", "model.d_v") if is_default_width(row, key) and is_default_width(base, key)}
-    return {key for key in keys - follow if key not in ("name", "model.name", "data.name")}
+    return {key for key in differing([row, base]) if key not in follow | {"name", "model.name", "data.name"}}
 
 
 def learning_curves(rows: Sequence[Row]) -> Plot:

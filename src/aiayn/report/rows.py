@@ -79,8 +79,13 @@ class Row:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """Leaves of the config that make this row, by dotted key."""
+        """Leaves of the config that make this row, by dotted key, once what parts repeat."""
         return settings(self.config)
+
+    @cached_property
+    def told(self) -> dict[str, Any]:
+        """All leaves of the config, by dotted key, also what `settings` leaves out: what it is shown with."""
+        return dict(leaves(self.config))
 
     def takes(self, run: Run, experiment: Mapping[str, Any]) -> bool:
         """Whether a run, whose identity but for the seed is given, is of this row, with a seed that the row has not.
@@ -215,6 +220,20 @@ class Row:
         return significance.difference([row.observed(metric) for row in both], [row.samples[metric] for row in both])
 
 
+def differing(rows: Sequence[Row]) -> list[str]:
+    """Keys of the settings that differ; one that only some rows take from another, and is the same in all, does not."""
+    keys = dict.fromkeys(key for row in rows for key in row.settings)
+
+    def differs(values: Iterable[Any]) -> bool:
+        return len(set(map(repr, values))) > 1
+
+    return [
+        key
+        for key in keys
+        if differs(row.settings.get(key) for row in rows) and differs(row.told.get(key) for row in rows)
+    ]
+
+
 def name_of(rows: Sequence[Row], key: str) -> str:
     """What a score is called, in a column's head for one."""
     found = (name for row in rows if (name := row.score_name(key)) != key)
@@ -249,10 +268,13 @@ def differences(run: Run) -> list[str]:
     actual = run.result.get("config") or {}
     if run.state == "of another checkpoint":
         return [f"checkpoint={actual.get('checkpoint')}"]
-    known, (mine, theirs) = dict(leaves(actual)), map(settings, (run.config, actual))
+    planned, known = (dict(leaves(config)) for config in (run.config, actual))
+    mine, theirs = settings(run.config), settings(actual)
     part = "inference." if run.config.get("checkpoint") else ""
     keys = (key for key in {**mine, **theirs} if key in known and key.startswith(part))
-    return [f"{key}={known[key]}" for key in keys if mine.get(key) != theirs.get(key)]
+    return [
+        f"{key}={known[key]}" for key in keys if mine.get(key) != theirs.get(key) and planned.get(key) != known[key]
+    ]
 
 
 def rows_of(
@@ -294,8 +316,8 @@ def place_in_table_3(row: Row, base: Row) -> tuple[int, int, float]:
     """Sorts rows by group, then by the first column in which they differ from base, then by its value."""
     group = GROUPS.index(row.group.lower()) if row.group else len(GROUPS)
     for number, key in enumerate(SETTINGS.values()):
-        value = row.settings.get(key)
-        if isinstance(value, int | float) and value != base.settings.get(key):
+        value = row.told.get(key)
+        if isinstance(value, int | float) and value != base.told.get(key):
             return group, number, float(value)
     return group, len(SETTINGS), 0.0
 

@@ -22,16 +22,25 @@ log = logging.getLogger(__name__)
 def read_statistics(file: Path) -> dict[str, np.ndarray]:
     """What an evaluation kept for each sentence: each metric's counts by its key, and `references`, their checksums.
 
+    A metric that has anything but numbers for each sentence is left out with a warning.
+
     Raises:
         OSError: if it cannot be read.
-        ValueError: if it is anything else, or less than its headers say.
+        ValueError: if it is anything else, lacks the checksums, or is less than its headers say.
     """
+    found = {}
     try:
         with np.load(file, allow_pickle=False) as arrays:
-            found = {key: arrays[key] for key in arrays.files}
+            references = checked(arrays["references"], rows=None)
+            for key in arrays.files:
+                try:
+                    found[key] = references if key == "references" else checked(arrays[key], rows=len(references))
+                except ValueError as error:
+                    log.warning("%s has no usable counts of %s, so it has no intervals: %s", file, key, error)
     except (
         EOFError,
         OverflowError,
+        KeyError,
         TypeError,
         AttributeError,
         MemoryError,
@@ -39,15 +48,23 @@ def read_statistics(file: Path) -> dict[str, np.ndarray]:
         BadZipFile,
         zlib.error,
     ) as error:
-        raise ValueError(f"it is no file of arrays ({error})") from error
-    if len({len(array) for array in found.values() if array.ndim}) != 1 or "references" not in found:
-        raise ValueError("it must hold the references' checksums, and as many rows of each metric")
-    for key, array in found.items():
-        if array.dtype.kind not in "fiu" or array.ndim != (1 if key == "references" else 2):
-            raise ValueError(f"{key} must be numbers for each sentence, not {array.shape} of {array.dtype}")
-        if not np.isfinite(array).all():
-            raise ValueError(f"{key} has NaN or infinite numbers")
+        raise ValueError(f"it is no file of arrays with the references' checksums ({error})") from error
     return found
+
+
+def checked(array: np.ndarray, *, rows: int | None) -> np.ndarray:
+    """Counts that are numbers for each of so many sentences; None: checksums, one for each of any number of them.
+
+    Raises:
+        ValueError: if they are not.
+    """
+    if array.dtype.kind == "b":
+        array = array.astype(int)
+    if array.dtype.kind not in "fiu" or array.ndim != (1 if rows is None else 2) or rows not in (None, len(array)):
+        raise ValueError(f"they must be numbers for each sentence, not {array.shape} of {array.dtype}")
+    if not np.isfinite(array).all():
+        raise ValueError("there are NaN or infinite numbers")
+    return array
 
 
 def fitting(counts: dict[str, np.ndarray], metrics: Mapping[str, Metric], file: Path) -> dict[str, np.ndarray]:

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from aiayn.evaluation.significance import Interval
-from aiayn.naming import label
+from aiayn.naming import label, labels
 from aiayn.report.claims import LEVEL, SENTENCES, Verdict
 from aiayn.report.rows import (
     ONE_SEED,
@@ -16,6 +16,7 @@ from aiayn.report.rows import (
     base_of,
     devices,
     differences,
+    differing,
     digits_of,
     measured,
     name_of,
@@ -70,9 +71,9 @@ def columns(rows: Sequence[Row]) -> list[Column]:
     found.append(Column("row", [row.name for row in rows], of_text=True))
     found.append(Column("state", [row.state for row in rows], of_text=True))
     for name, key in shown_settings(rows).items():
-        values = [row.settings.get(key) for row in rows]
+        values = [row.told.get(key) for row in rows]
         detail = not all(isinstance(value, str) for value in values)
-        found.append(Column(name, [setting(value) for value in values], of_text=not detail, detail=detail))
+        found.append(Column(name, setting_cells(key, values), of_text=not detail, detail=detail))
     for key in shown_scores(rows):
         found += compared_bleu(rows) if key == "bleu" else compared(rows, key)
     objective = objective_of(rows)
@@ -173,37 +174,38 @@ def with_interval(found: Interval | None, digits: int = 2) -> str:
 def shown_settings(rows: Sequence[Row]) -> dict[str, str]:
     """Names and keys of the settings that have a column."""
     every = {key for row in rows for key in row.settings}
+    keys = [key for key in differing(rows) if key != "name"]
     if has_paper(rows):
-        searched = [key for row in rows for key in row.settings if key.startswith("inference.")]
-        differing = [key for key in searched if len({repr(row.settings.get(key)) for row in rows}) > 1]
-        return SETTINGS | {label(key, every): key for key in differing}
-    keys = list(dict.fromkeys(key for row in rows for key in row.settings if key != "name"))
-    differing = [key for key in keys if len({repr(row.settings.get(key)) for row in rows}) > 1]
-    if "data.name" in differing:  # says it all, unless something else varies within a corpus
-        differing = [
+        return SETTINGS | {label(key, every): key for key in keys if key.startswith("inference.")}
+    if "data.name" in keys:  # says it all, unless something else varies within a corpus
+        keys = [
             key
-            for key in differing
+            for key in keys
             if key == "data.name"
             or not key.startswith("data.")
-            or len({(repr(row.settings.get("data.name")), repr(row.settings.get(key))) for row in rows})
-            > len({repr(row.settings.get("data.name")) for row in rows})
+            or len({(repr(row.told.get("data.name")), repr(row.told.get(key))) for row in rows})
+            > len({repr(row.told.get("data.name")) for row in rows})
         ]
     follows = {key for key in ("model.d_k", "model.d_v") if all(is_default_width(row, key) for row in rows)}
-    return {label(key, every): key for key in differing if key not in follows}
+    return {label(key, every): key for key in keys if key not in follows}
 
 
 def is_default_width(row: Row, key: str) -> bool:
     """Whether d_k or d_v is what follows from d_model and heads."""
-    d_model, heads = row.settings.get("model.d_model"), row.settings.get("model.heads")
+    d_model, heads = row.told.get("model.d_model"), row.told.get("model.heads")
     if not d_model or not heads:
         return False
-    return bool(row.settings.get(key) == d_model // heads)
+    return bool(row.told.get(key) == d_model // heads)
+
+
+def setting_cells(key: str, values: Sequence[Any]) -> list[str]:
+    """The values of a key: text as in the names of rows, a class by its own name; figures as the paper has them."""
+    short = labels(key, values)
+    return [text if isinstance(of, str) else setting(of) for of, text in zip(values, short, strict=True)]
 
 
 def setting(value: Any) -> str:
     """A value of the config, thousands as in the paper (100K)."""
-    if isinstance(value, str) and value.startswith("aiayn."):
-        return value.rpartition(".")[2]
     if isinstance(value, int) and not isinstance(value, bool) and value and value % 1000 == 0:
         return f"{value // 1000}K"
     return "" if value is None else str(value)
