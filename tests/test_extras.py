@@ -46,19 +46,19 @@ def test_a_missing_package_is_one_line_with_the_extra_that_has_it(
     monkeypatch.setitem(sys.modules, package, None)  # so Python says that it is not there
     done = in_process(*arguments, f"outputs={tmp_path}/outputs")
     assert done.returncode == 1
-    assert done.stderr == f"error: {package} is not installed; pip install 'aiayn[{extra}]' adds it.\n"
+    assert done.stderr == f"error: {package} is not installed; pip install '{ROOT}[{extra}]' adds it.\n"
 
 
 def test_a_library_that_only_says_what_it_lacks_is_understood() -> None:
     error = ModuleNotFoundError("Neither `tensorboard` nor `tensorboardX` is available. Try `pip install`ing either.")
-    assert explain(error) == "tensorboard is not installed; pip install 'aiayn[tensorboard]' adds it."
+    assert explain(error) == f"tensorboard is not installed; pip install '{ROOT}[tensorboard]' adds it."
     assert "own.plots" in explain(ModuleNotFoundError("No module named 'own.plots'", name="own.plots"))
 
 
 def test_without_submitit_everything_else_starts_and_launcher_slurm_says_what_adds_it() -> None:
     for arguments, code, says in (
         (["--cfg", "job"], 0, ""),
-        (["launcher=slurm"], 1, "error: launcher=slurm is not installed; pip install 'aiayn[slurm]' adds it.\n"),
+        (["launcher=slurm"], 1, f"error: launcher=slurm is not installed; pip install '{ROOT}[slurm]' adds it.\n"),
     ):
         done = subprocess.run(
             [sys.executable, "-c", WITHOUT_SLURM.format(str(ROOT / "src" / "run.py")), *arguments],

@@ -354,3 +354,20 @@ def test_how_a_part_is_built_is_no_column_of_a_table() -> None:
     found = settings(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
     assert found["model.attention.relative._target_"] == "mine.Near"
     assert not [key for key in found if key.endswith("_partial_")]
+
+
+def test_what_an_evaluation_measures_makes_it_and_its_folder() -> None:
+    bleu, both = {"bleu": {"_target_": "a.Bleu"}}, {"bleu": {"_target_": "a.Bleu"}, "mine": {"_target_": "b.Mine"}}
+    training = {"objective": "bleu", "seed": 1}
+    assert not differing({**training, "metrics": bleu}, {**training, "metrics": both})
+    evaluation = {**training, "checkpoint": "/a.ckpt"}
+    assert differing({**evaluation, "metrics": bleu}, {**evaluation, "metrics": both}) == ["metrics.mine._target_"]
+    rows = [row(["checkpoint=/a.ckpt", f"metrics={chosen}"]) for chosen in ("[bleu]", "[bleu,mine]")]
+    assert len(set(rows)) == 2
+    assert row(["metrics=[bleu]"]) == row(["metrics=[bleu,mine]"])
+
+
+def test_what_a_callback_of_ones_own_measures_by_is_not_learned() -> None:
+    configs = [{"callbacks": {"mine": {"every": 7, "metrics": {"bleu": {"tokenize": name}}}}} for name in ("13a", "zh")]
+    assert not differing(*configs)
+    assert differing(configs[0], {"callbacks": {"mine": {"every": 5}}}) == ["callbacks.mine.every"]

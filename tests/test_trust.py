@@ -11,7 +11,7 @@ from small_model import MODEL, content
 from aiayn.checkpoints import checkpoint
 from aiayn.commands.inputs import evaluated_problem
 from aiayn.data.tokenizer import Tokenizer, Vocabularies
-from aiayn.trust import check_corpus, check_named
+from aiayn.trust import check_corpus, check_named, ours
 
 PACKAGE = """
 import os
@@ -108,3 +108,11 @@ def test_a_problem_is_ours_itself_and_not_what_its_module_imports(name: str) -> 
     stored = {"problem": {"_target_": name, "path": {"_target_": "aiayn.problems.problem.Path"}}, "data": {}}
     with pytest.raises(ValueError, match="the stored problem names aiayn"):
         evaluated_problem(OmegaConf.create({"trust": []}), stored, OmegaConf.create({}), {})
+
+
+def test_what_conf_names_of_ours_has_its_place_and_nothing_else() -> None:
+    assert "aiayn.data.corpora.numbers.Numbers" in ours("data")
+    assert "aiayn.evaluation.metrics.perplexity.Perplexity" in ours("metrics")
+    assert ours("problem") == {"aiayn.problems.translation.Translation"}
+    assert all(name.startswith("aiayn.data.corpora.") for name in ours("data"))
+    assert all(name.startswith("aiayn.evaluation.metrics.") for name in ours("metrics"))

@@ -33,8 +33,13 @@ def unwrapped(error: BaseException) -> tuple[BaseException, str | None]:
         words = set(re.findall(r"\w+", error.name or str(error)))
         for extra, packages in extras().items():
             if missing := words & packages:
-                return ValueError(f"{missing.pop()} is not installed; pip install 'aiayn[{extra}]' adds it."), key
+                return ValueError(f"{missing.pop()} is not installed; {installs(extra)} adds it."), key
     return error, key
+
+
+def installs(extra: str) -> str:
+    """The command that adds an extra."""
+    return f"pip install '{schema.PROJECT}[{extra}]'"
 
 
 def extras() -> dict[str, set[str]]:
@@ -54,7 +59,7 @@ def explain(error: BaseException) -> str:
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
         if group == "hydra/launcher" and name in extras():  # conf/ has the launcher, Hydra lacks its plugin
-            return f"launcher={name} is not installed; pip install 'aiayn[{name}]' adds it."
+            return f"launcher={name} is not installed; {installs(name)} adds it."
         # Hydra names no options where the missing one is an item of a list.
         options = error.options or sorted(file.stem for file in (schema.PROJECT / "conf" / group).glob("*.yaml"))
         more = " auto takes the GPUs that there are." if group == "trainer" else ""

@@ -29,7 +29,6 @@ WHERE_AND_HOW = {
     *("trainer.profiler", "trainer.detect_anomaly", "trainer.benchmark", "trainer.deterministic"),
     *("trainer.limit_test_batches", "trainer.limit_predict_batches"),
     *("callbacks.speed", "callbacks.quality", "callbacks.averaging", "callbacks.best"),
-    "callbacks.early_stopping.metrics",  # of which it looks at the objective
     *("data.path", "data.corpus.path"),  # of a copy of the text; which text it is, its fingerprint tells
     *("data.tokens_per_device", "data.prepare_workers", "data.loader_workers"),
     *("training.log_steps", "inference.tokens_per_batch"),
@@ -104,11 +103,14 @@ def is_repeated(key: str, values: Mapping[str, Any]) -> bool:
 def makes_experiment(key: str, *, evaluation: bool, objective: str | None) -> bool:
     """Whether a key is part of an experiment, which is an evaluation or a training.
 
-    Of the metrics that is the objective alone: how it is counted decides which checkpoint is best.
+    Of the metrics of a training that is the objective alone: how it is counted decides which checkpoint is best.
     """
-    if key == "data.split":  # what is decoded
-        return evaluation
-    return _is_under(key, {f"metrics.{objective}"}) or not _is_under(key, WHERE_AND_HOW)
+    if key == "data.split" or _is_under(key, {"metrics"}):  # what is decoded, and what is measured
+        return evaluation or _is_under(key, {f"metrics.{objective}"})
+    part, _, rest = key.partition(".")
+    if part == "callbacks" and "metrics" in rest.split("."):  # of which one looks at the objective
+        return False
+    return not _is_under(key, WHERE_AND_HOW)
 
 
 def differing(mine: Mapping[str, Any], theirs: Mapping[str, Any], *, but: Collection[str] = ()) -> list[str]:
@@ -163,7 +165,8 @@ def made_of(config: Mapping[str, Any], *, own: bool) -> dict[str, str]:
         own: Whether it is the command line's, which may name any corpus; else one of ours alone is asked for its text.
     """
     code = {f"aiayn.{stage}": _folder_hash(PACKAGE / stage) for stage in STAGES}
-    for key, target in identity(config).items():
+    measured = leaves({"metrics": config.get("metrics") or {}})
+    for key, target in {**identity(config), **dict(measured)}.items():
         found = module_of(target) if key.split(".")[-1] == "_target_" and isinstance(target, str) else None
         if found and not any(found[0].startswith(f"{package}.") for package in code):
             code[found[0]] = digest(found[1])[:16]

@@ -142,6 +142,9 @@ class InferenceConfig:
     seed: int | None = None
 
 
+# Keys that nobody reads but those who take them: a model of one's own, and other optimizers, schedules and losses.
+OF_MODEL = {field.name for field in fields(ModelConfig)} - {"_target_", "name"}
+OF_RECIPE = {"warmup_steps", "learning_rate_scale", "betas", "eps", "label_smoothing"}
 SCHEMAS = {"model": ModelConfig, "data": DataConfig, "training": TrainingConfig, "inference": InferenceConfig}
 
 
@@ -211,9 +214,12 @@ def check(config: dict[str, Any]) -> None:
     check_built(config)
     for key, schema in (("", Config), *((f"{group}.", schema) for group, schema in SCHEMAS.items())):
         part = config.get(key[:-1], {}) if key else config
-        if missing := [field.name for field in fields(schema) if field.name not in part]:
+        spared = {"training.": OF_RECIPE, "model.": set() if has_our_model(config) else OF_MODEL}.get(key, set())
+        needed = [field.name for field in fields(schema) if field.name not in spared]
+        if missing := [name for name in needed if name not in part]:
             raise ValueError(f"{key}{missing[0]} is needed; leave it in.")
-    if len(betas := config["training"]["betas"]) != 2 or not all(0 <= beta < 1 for beta in betas):
+    betas = within(config, "training.betas")
+    if (betas is not None and len(betas) != 2) or not all(0 <= beta < 1 for beta in betas):
         raise ValueError(f"training.betas must be two numbers from 0 to below 1, got {betas}.")
     if not isinstance(config.get("force", False), bool):
         raise ValueError(f"force must be true or false, got {config['force']}.")
@@ -249,16 +255,24 @@ def check_built(config: Mapping[str, Any]) -> None:
             if not isinstance(value, Mapping) or "_target_" not in value:
                 raise ValueError(f"{group}.{name} has no _target_, got {value}; to leave it out give ~{group}.{name}.")
     for key in BUILT:
-        if key.split(".")[0] in config and (value := within(config, key) or {}).get("_target_") is None:
+        part = key.partition(".")[0]
+        if part not in config or (part == "model" and within(config, key) is None and not has_our_model(config)):
+            continue
+        if (value := within(config, key) or {}).get("_target_") is None:
             raise ValueError(f"{key} must name its class under _target_, got {value}.")
 
 
+def has_our_model(config: Mapping[str, Any]) -> bool:
+    """Whether the model's class is one of this project, which takes all keys of `model`."""
+    return str(within(config, "model._target_")).startswith("aiayn.")
+
+
 def within(config: Mapping[str, Any], key: str) -> Any:
-    """The value of a dotted key; None where there is none."""
+    """The value of a dotted key; None where there is none, or it was left to be set, `???`."""
     value: Any = config
     for name in key.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
-    return value
+    return None if value == "???" else value
 
 
 def check_languages(cfg: Any) -> None:

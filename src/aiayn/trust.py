@@ -6,24 +6,27 @@ code, and is not asked about here.
 """
 
 import json
+import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from hydra.errors import HydraException
 from hydra.utils import get_object
 
-CORPORA = {
-    *("aiayn.data.corpora.text.TextFiles", "aiayn.data.corpora.hub.HubText", "aiayn.data.corpora.multi30k.multi30k"),
-    "aiayn.data.corpora.numbers.Numbers",
-}
-PROBLEMS = {"aiayn.problems.translation.Translation"}
-METRICS = {
-    *("aiayn.evaluation.metrics.bleu.Bleu", "aiayn.evaluation.metrics.bleu_tokenized.BleuTokenized"),
-    *("aiayn.evaluation.metrics.bleu_paper.BleuPaper", "aiayn.evaluation.metrics.exact_match.ExactMatch"),
-    *("aiayn.evaluation.metrics.chrf.Chrf", "aiayn.evaluation.metrics.ter.Ter"),
-    "aiayn.evaluation.metrics.perplexity.Perplexity",
-}
+CONF = Path(__file__).parents[2] / "conf"
+
+
+@cache
+def ours(group: str) -> frozenset[str]:
+    """What of this project the files of a group of conf/ name: that, and nothing else of it, has its place there."""
+    return frozenset(
+        target
+        for file in (CONF / group).glob("*.yaml")
+        for target in re.findall(r"_target_: *(aiayn\.[\w.]+)", file.read_text(encoding="utf-8"))
+    )
 
 
 def targets(config: Any) -> Iterator[str]:
@@ -88,7 +91,7 @@ def _check_home(target: str, package: str, what: str) -> None:
 
 
 def check_corpus(corpus: Any, *, trust: Collection[str]) -> None:
-    """Refuse with a ValueError a stored corpus that is none of `CORPORA` and not trusted either."""
+    """Refuse with a ValueError a stored corpus that is none of ours and not trusted either."""
     if not isinstance(corpus, Mapping) or not isinstance(corpus.get("_target_"), str):
         raise ValueError("the stored config names no corpus; name the data on the command line: data=...")
-    check_named(corpus, ours=CORPORA.__contains__, trust=trust, what="the stored data")
+    check_named(corpus, ours=ours("data").__contains__, trust=trust, what="the stored data")

@@ -87,3 +87,9 @@ def test_an_attention_without_queries_and_keys_is_refused(model):
     with pytest.raises(ValueError, match="Opaque does not show its heads: it has no `weights`; MultiHeadAttention has"):
         weights(model, pairs(SOURCE, TARGET))
     assert hooks(model) == 0
+
+
+def test_an_encoder_without_layers_is_refused(model):
+    model.encoder = torch.nn.LSTM(3, 5)
+    with pytest.raises(ValueError, match="shows no attention: 'LSTM' object has no attribute 'layers'"):
+        weights(model, pairs(SOURCE, TARGET))

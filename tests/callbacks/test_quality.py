@@ -56,6 +56,28 @@ def test_dev_bleu_is_counted_as_the_runs_metric_says(
     assert expected > 50
 
 
+class Broken:
+    """A metric that fails at whatever it is given."""
+
+    name, higher_is_better = "broken", True
+
+    def signature(self, language: str | None, references: int = 1) -> str:
+        return "v:1"
+
+    def counts(self, hypotheses: list[str], references: list[list[str]], language: str | None) -> Any:
+        return len(None)  # type: ignore[arg-type]
+
+
+def test_a_metric_that_fails_says_so_before_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"metrics\.mine cannot count a sentence: TypeError: object of type"):
+        validated(monkeypatch, f"+metrics.mine._target_={__name__}.Broken")
+
+
+def test_without_a_score_of_text_nothing_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Plain, "precision_plugin", None, raising=False)
+    assert validated(monkeypatch, "objective=perplexity", "metrics=[perplexity]") == {}
+
+
 def test_a_tokenizer_that_does_not_exist_is_refused_before_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"metrics\.bleu\.tokenize must be one of"):
         validated(monkeypatch, "metrics.bleu.tokenize=mose")

@@ -53,6 +53,14 @@ def test_what_would_go_is_said_and_goes_only_when_told(run: Path, capsys: pytest
     assert folder.done
 
 
+def test_a_run_of_an_older_time_is_cleaned_too(run: Path) -> None:
+    result = json.loads((run / "result.json").read_text())
+    result["config"]["model"] |= {"attention": {"heads": 2}, "heads": 2}
+    (run / "result.json").write_text(json.dumps(result))
+    cleaned(run, "remove=true")
+    assert left(run) == {"averaged.ckpt"}
+
+
 @pytest.mark.parametrize(
     ("keep", "names"),
     [("last", {"step_0000011.ckpt"}), ("[best,last]", {"best.ckpt", "step_0000011.ckpt"}), ("best", {"best.ckpt"})],

@@ -4,14 +4,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from conftest import CommandLine, composed
 from omegaconf import DictConfig, OmegaConf
+from small_model import MODEL, content
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
+from aiayn.checkpoints import checkpoint
 from aiayn.commands.plan import devices, notes, plan_row, read_assumptions
 from aiayn.cost.estimate import GIB, Assumptions, micro_batch_tokens
 from aiayn.data.step_size import accumulation_steps
+from aiayn.data.tokenizer import Tokenizer, Vocabularies
 from aiayn.model.view import View
 
 A100 = Assumptions("A100", 1, 0.35, 30, bfloat16=312, float32=19.5, memory=80)
@@ -179,6 +183,27 @@ def test_unequal_depths_shared_keys_and_two_vocabularies_are_counted(
     embeds = "data__shared_vocabulary" in change  # which is no product
     assert np.sign(other.flops - plain.flops) == (0 if embeds else np.sign(more))
     assert np.sign(other.memory_bytes - plain.memory_bytes) == np.sign(more)
+
+
+class Looking(Gated):
+    """A network that looks at values while it is built."""
+
+    def __init__(self, d_model: int, d_ff: int) -> None:
+        super().__init__(d_model, d_ff)
+        self.rates = [rate.item() for rate in torch.linspace(0, 0.1, 4)]
+
+
+def test_a_part_that_looks_at_values_is_named_and_can_be_opened(base: dict[str, Any], tmp_path: Path) -> None:
+    looking = f"{__name__}.Looking"
+    refused = plan_row(changed(base, model__feed_forward___target_=looking), "row", A100).refused
+    assert refused is not None
+    assert "the model cannot be described without values: " in refused
+    saved = content(Vocabularies.joint(Tokenizer.train(["one two three"], vocab_size=19)), seed=1, step=1)
+    saved["config"] = {"model": {**MODEL, "feed_forward": {**MODEL["feed_forward"], "_target_": looking}}}
+    model = checkpoint.build(saved["config"]["model"], vocab_size=19)
+    saved["state_dict"] = {f"model.{name}": value for name, value in model.state_dict().items()}
+    checkpoint.write(tmp_path / "a.ckpt", saved)
+    assert checkpoint.read(tmp_path / "a.ckpt").model(trust=[__name__]).state_dict().keys() == model.state_dict().keys()
 
 
 def test_a_part_that_is_not_there_is_named(base: dict[str, Any]) -> None:

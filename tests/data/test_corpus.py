@@ -204,6 +204,14 @@ def test_dev_and_test_are_kept_line_for_line(tmp_path: Path) -> None:
     assert found.statistics["splits"] == {"train": 17, "dev": 4, "test": 5}
 
 
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_a_line_feed_inside_a_sentence_is_refused(tmp_path: Path, split: str) -> None:
+    text = Lines(**{"train": TRAIN, "dev": HELD_OUT, split: [("one", "eins"), ("two\nthree", "zwei drei")]})
+    with pytest.raises(ValueError, match=f"Lines gives a line feed inside pair 2 of {split}"):
+        prepared(text, tmp_path)
+    assert not [path for path in tmp_path.iterdir() if path.suffix != ".lock"]
+
+
 def test_the_tokenizer_learns_nothing_from_dev_and_test(tmp_path: Path) -> None:
     found = prepared(Lines([*TRAIN, ("\u4e2d", "\u4e2d")], test=[("\u4e2d", "\u4e2d")]), tmp_path)
     assert found.vocabularies.source.encode(["\u4e2d"])[0][-1] == UNK

@@ -5,6 +5,7 @@ import math
 from dataclasses import FrozenInstanceError
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -383,3 +384,32 @@ def test_counts_that_are_not_of_each_sentence_are_refused() -> None:
 
     with pytest.raises(ValueError, match=r"Whole\.counts must give a row of numbers for each sentence, \(2, columns\)"):
         counted(Whole(), ["a b", "c"], [["a b", "d"]], "en")
+
+
+class Counting:
+    """A metric with whatever counts it is given."""
+
+    name, higher_is_better = "counting", True
+
+    def __init__(self, found: Any) -> None:
+        self.found = found
+
+    def signature(self, language: str | None, references: int = 1) -> str:
+        return "v:1"
+
+    def counts(self, hypotheses: list[str], references: list[list[str]], language: str | None) -> np.ndarray:
+        return np.array(self.found)
+
+    def value(self, sums: np.ndarray) -> np.ndarray:
+        return sums[..., 0]
+
+
+@pytest.mark.parametrize("found", [[[1.0], [math.nan]], [[1.0], [math.inf]], [["a"], ["b"]], [[1j], [2j]]], ids=str)
+def test_counts_that_are_no_finite_numbers_are_refused(found: list) -> None:
+    with pytest.raises(ValueError, match=r"Counting\.counts must give finite numbers, got "):
+        counted(Counting(found), ["a", "b"], [["a", "b"]], "en")
+
+
+def test_truth_values_are_counted_as_numbers() -> None:
+    score, counts = counted(Counting([[True], [True]]), ["a", "b"], [["a", "b"]], "en")
+    assert (score.value, counts.dtype.kind) == (2, "i")

@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from fake_runs import METRICS, config, write_run
 
-from aiayn import trust
 from aiayn.report.formats import to_csv
 from aiayn.report.page import page
 from aiayn.report.plots import plots
@@ -143,8 +141,3 @@ def test_a_folder_calls_nothing_else(target: str, tmp_path: Path) -> None:
     entry = {"_target_": target, "path": str(tmp_path / "x"), "file": str(tmp_path / "x"), "arr": [1], "text": "x"}
     assert metric_of("x", json.dumps(entry), ()) is None
     assert list(tmp_path.iterdir()) == []
-
-
-def test_our_metrics_are_those_of_conf() -> None:
-    files = [yaml.safe_load(path.read_text()) for path in (ROOT / "conf" / "metrics").glob("*.yaml")]
-    assert {entry["_target_"] for file in files for entry in file.values()} == trust.METRICS

@@ -65,12 +65,15 @@ def attentions(model: Any, *needed: str) -> dict[str, list[Any]]:
     """
     if missing := [name for name in ("encoder", "decoder") if not hasattr(model, name)]:
         raise ValueError(f"{type(model).__name__} has no {missing[0]}, whose attention could be seen.")
-    encoder, decoder = model.encoder.layers, model.decoder.layers
-    found = {
-        "encoder": [layer.self_attention for layer in encoder],
-        "decoder": [layer.self_attention for layer in decoder],
-        "cross": [layer.cross_attention for layer in decoder],
-    }
+    try:
+        encoder, decoder = model.encoder.layers, model.decoder.layers
+        found = {
+            "encoder": [layer.self_attention for layer in encoder],
+            "decoder": [layer.self_attention for layer in decoder],
+            "cross": [layer.cross_attention for layer in decoder],
+        }
+    except AttributeError as error:
+        raise ValueError(f"{type(model).__name__} shows no attention: {error}; EncoderLayer's has a name.") from error
     for module in (module for layers in found.values() for module in layers):
         if missing := [name for name in needed if not hasattr(module, name)]:
             kind = type(module).__name__

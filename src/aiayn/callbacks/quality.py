@@ -35,16 +35,30 @@ class TranslationQuality(Callback):
         samples: int,
     ) -> None:
         self.inference = inference
+        self.every = metrics
         chosen = {key: metric for key, metric in metrics.items() if key in (objective, "chrf")}
         self.metrics = {key: metric for key, metric in chosen.items() if not isinstance(metric, Perplexity)}
         self.language = language
         self.samples = samples
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        for metric in self.metrics.values():
-            metric.signature(self.language)  # what it refuses, a missing package for one, shows before the training
+        """Try each metric on a sentence: what it refuses, and what is wrong with it, shows before the training."""
+        references = trainer.datamodule.corpus.text("dev")[1][:1]  # type: ignore[attr-defined]
+        for key, metric in self.every.items():
+            try:
+                if not isinstance(metric, Perplexity):
+                    metric.signature(self.language)
+                    counted(metric, references, [references], self.language)
+            except ValueError:  # which leaves it out of an evaluation
+                if key in self.metrics:
+                    raise
+            except Exception as error:
+                reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+                raise ValueError(f"metrics.{key} cannot count a sentence: {reason}") from error
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not self.metrics:
+            return
         data = trainer.datamodule  # type: ignore[attr-defined]
         corpus, replica = data.corpus, data.replica
         sources, references = corpus.text("dev")

@@ -100,17 +100,22 @@ class Checkpoint:
                     f"{len(self.weights)} tensors."
                 )
         try:
-            with torch.device("meta"), _Undrawn():
-                described: Any = build(self.config["model"], **self.vocabularies.sizes)
+            shapes: Any = described(self.config["model"], **self.vocabularies.sizes)
+        except UndescribedError:  # by a part that the reader trusts; its sizes show when it is built
+            return
         except ValueError:
             raise
         except Exception as error:  # the values may be any that parts can be called with
             raise ValueError(f"the checkpoint's config describes no model of ours: {line(error)}") from error
         try:
             # A plain dict: torch notes `assign` in the metadata of a module's own, and would assign ever after.
-            described.load_state_dict(dict(self.weights), assign=True)
+            shapes.load_state_dict(dict(self.weights), assign=True)
         except RuntimeError as error:
             raise ValueError(f"the checkpoint's weights do not fit its config: {line(error)}") from error
+
+
+class UndescribedError(ValueError):
+    """A part of a model looks at values while it is built, and shapes have none."""
 
 
 class _Undrawn(TorchFunctionMode):
@@ -118,6 +123,22 @@ class _Undrawn(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return kwargs["tensor"] if function is nn.init.normal_ else function(*args, **(kwargs or {}))
+
+
+def described(config: Mapping[str, Any], **given: Any) -> Model:
+    """As `build`, on torch's meta device: shapes without values, and thus without memory.
+
+    Raises:
+        UndescribedError: if a part looks at values.
+        ValueError: as `build`.
+    """
+    try:
+        with torch.device("meta"), _Undrawn():
+            return build(config, **given)
+    except (RuntimeError, NotImplementedError) as error:
+        if "meta" not in str(error):
+            raise
+        raise UndescribedError(f"the model cannot be described without values: {line(error)}") from error
 
 
 def build(config: Mapping[str, Any], **given: Any) -> Model:
@@ -130,17 +151,25 @@ def build(config: Mapping[str, Any], **given: Any) -> Model:
         given: What the vocabularies decide (`Vocabularies.sizes`).
 
     Raises:
-        ValueError: for illegal sizes, or a vocabulary of the source's own that the model has no place for.
+        ValueError: for illegal sizes, arguments that are missing, or a vocabulary of the source's own that the model
+            has no place for.
     """
     kind = get_object(config["_target_"])
-    known = inspect.signature(kind).parameters
+    signature = inspect.signature(kind)
+    known = signature.parameters
     if "source_vocab_size" in given and "source_vocab_size" not in known:
         raise ValueError(
             f"model._target_={config['_target_']} takes no source_vocab_size; leave data.shared_vocabulary=true."
         )
-    arguments = {key: config[key] for key in known if key in config}
+    arguments = {key: config[key] for key in known if config.get(key, "???") != "???"}
     parts = {key: instantiate(value) for key, value in arguments.items() if isinstance(value, Mapping)}
-    return kind(**{**arguments, **parts, **given, "pad_id": PAD})
+    given_all = {**arguments, **parts, **given, "pad_id": PAD}
+    try:
+        signature.bind(**given_all)
+    except TypeError as error:
+        rule = "a model is called with vocab_size, pad_id and the keys of model"
+        raise ValueError(f"model._target_={config['_target_']}: {error}; {rule}.") from error
+    return kind(**given_all)
 
 
 def is_model(target: str) -> bool:

@@ -18,12 +18,17 @@ from omegaconf import DictConfig, OmegaConf
 from rich.table import Table
 
 from aiayn.checkpoints import averaging, checkpoint
-from aiayn.commands.inputs import described, evaluated_data, evaluated_inference, evaluated_objective
-from aiayn.evaluation.metric import Metric, Score, counted, digits
+from aiayn.commands.inputs import (
+    described,
+    evaluated_data,
+    evaluated_inference,
+    evaluated_objective,
+    evaluated_problem,
+)
+from aiayn.evaluation.metric import Metric, Score, digits
 from aiayn.evaluation.significance import Interval, difference, p_value, resampled_sums
 from aiayn.files import write_text
-from aiayn.inference.translation import translator
-from aiayn.problems.translation import split_text
+from aiayn.problems.problem import Problem
 from aiayn.report.plots import OURS, Line, Panel, Plot, draw
 from aiayn.runs.run_folder import step_checkpoints
 from aiayn.schema import path_of
@@ -131,14 +136,13 @@ def chosen_steps(cfg: DictConfig, way: str, kept: Mapping[int, Path]) -> list[in
 
 @dataclass(frozen=True)
 class DevSet:
-    """A run's dev set, how it is decoded, and how it is scored."""
+    """A run's problem, whose dev set is decoded, and how it is scored."""
 
-    sources: list[str]
-    references: list[str]
+    problem: Problem
     inference: dict[str, Any]
     accelerator: str
     trust: Sequence[str]
-    language: str | None
+    objective: str
     metric: Metric
 
     @classmethod
@@ -147,11 +151,9 @@ class DevSet:
         config = checkpoint.read_raw(path)["config"]
         data = evaluated_data(cfg, config, path)
         data.split = "dev"
-        _, metric = evaluated_objective(cfg, config)
-        inference, accelerator = evaluated_inference(cfg, config), cfg.trainer.accelerator
-        return cls(
-            *split_text(data, data.split), inference, accelerator, cfg.trust, data.get("target_language"), metric
-        )
+        inference = evaluated_inference(cfg, config)
+        problem = evaluated_problem(cfg, config, data, inference)
+        return cls(problem, inference, cfg.trainer.accelerator, cfg.trust, *evaluated_objective(cfg, config))
 
     @property
     def sign(self) -> int:
@@ -159,12 +161,18 @@ class DevSet:
         return 1 if self.metric.higher_is_better else -1
 
     def score(self, mean: averaging.Average) -> tuple[Score, np.ndarray]:
-        """The score of the mean's translations, and each sentence's counts."""
+        """The score of the mean, and each sentence's counts.
+
+        Raises:
+            ValueError: if it has none, which the log then explains.
+        """
         loaded = checkpoint.unpacked(mean.content(), mean.paths[0])
-        model = loaded.model(self.accelerator, trust=self.trust)
-        searcher = translator(model, loaded.vocabularies, **self.inference)
-        hypotheses = searcher.translate(self.sources, name=f"dev, {len(mean.paths)} averaged", silent=False)
-        return counted(self.metric, hypotheses, [self.references], self.language)
+        model, metrics = loaded.model(self.accelerator, trust=self.trust), {self.objective: self.metric}
+        name = f"dev, {len(mean.paths)} averaged"
+        found = self.problem.evaluate(model, loaded.vocabularies, "dev", metrics=metrics, name=name)
+        if self.objective not in found.scores:
+            raise ValueError(f"objective={self.objective} cannot be measured on dev; name another objective.")
+        return found.scores[self.objective], found.counts[self.objective]
 
 
 def curve(cfg: DictConfig, paths: Sequence[Path], output: Path) -> None:

@@ -6,7 +6,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from aiayn.files import remove_leftovers
 from aiayn.runs.run import Run
-from aiayn.runs.run_folder import RunFolder, step_checkpoints
+from aiayn.runs.run_folder import locked, step_checkpoints
 from aiayn.schema import path_of
 
 KEPT = ("averaged", "best", "last")
@@ -29,23 +29,24 @@ def clean(cfg: DictConfig) -> None:
             f"run={path} must be the folder of a finished run, but its state is {run.state}; finish it, or name "
             "another."
         )
-    folder = RunFolder(path, run.config)
-    folder.lock()
-    files = {name: folder.checkpoints / f"{name}.ckpt" for name in ("averaged", "best")}
-    files["last"] = folder.latest or folder.checkpoints / "step_*.ckpt"
-    if missing := [name for name in keep if not files[name].is_file()]:
-        raise ValueError(f"keep={missing[0]}: run={path} has no {files[missing[0]].name}; keep another one.")
-    kept = {files[name] for name in keep}
-    own = (*step_checkpoints(folder.checkpoints).values(), files["best"], files["averaged"])
-    sizes = {file: file.stat().st_size for file in own if file.is_file() and file not in kept}
-    for file, size in sizes.items():
-        print(f"{size / 1e6:>12,.1f} MB  {file.relative_to(path)}")
+    with locked(path):
+        folder = path / "checkpoints"
+        steps = [*step_checkpoints(folder).values()]
+        files = {name: folder / f"{name}.ckpt" for name in ("averaged", "best")}
+        files["last"] = steps[-1] if steps else folder / "step_*.ckpt"
+        if missing := [name for name in keep if not files[name].is_file()]:
+            raise ValueError(f"keep={missing[0]}: run={path} has no {files[missing[0]].name}; keep another one.")
+        kept = {files[name] for name in keep}
+        own = (*steps, files["best"], files["averaged"])
+        sizes = {file: file.stat().st_size for file in own if file.is_file() and file not in kept}
+        for file, size in sizes.items():
+            print(f"{size / 1e6:>12,.1f} MB  {file.relative_to(path)}")
+            if cfg.remove:
+                file.unlink()
         if cfg.remove:
-            file.unlink()
-    if cfg.remove:
-        remove_leftovers(folder.checkpoints, of_every_host=True)
-    done = "were freed" if cfg.remove else "would be freed; give remove=true to remove these files"
-    print(f"{sum(sizes.values()) / 1e6:>12,.1f} MB  {done}; {', '.join(sorted(file.name for file in kept))} stays")
+            remove_leftovers(folder, of_every_host=True)
+        done = "were freed" if cfg.remove else "would be freed; give remove=true to remove these files"
+        print(f"{sum(sizes.values()) / 1e6:>12,.1f} MB  {done}; {', '.join(sorted(file.name for file in kept))} stays")
 
 
 def names_of(keep: Any) -> list[str]:

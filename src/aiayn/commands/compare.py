@@ -18,7 +18,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from aiayn.commands.inputs import described, evaluated_data, evaluated_metrics, evaluated_objective
+from aiayn.commands.inputs import described, evaluated_data, evaluated_metrics, objective_of_text
 from aiayn.data.parallel_text import ParallelText, read_lines
 from aiayn.evaluation.comparison import (
     Bucket,
@@ -140,7 +140,7 @@ def read_system(cfg: DictConfig, key: str) -> System:
     corpus = instantiate(data.corpus, _convert_="all")
     sources, references = split_text(data, data.split)
     hypotheses = list(read_lines(file))
-    objective, metric = evaluated_objective(cfg, stored)
+    objective, metric = objective_of_text(cfg, stored)
     problem = f"{len(hypotheses)} translations for {len(references)} sentences"
     if len(hypotheses) == len(references):
         score, _ = counted(metric, hypotheses, [references], data.get("target_language"))

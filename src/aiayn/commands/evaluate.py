@@ -13,11 +13,13 @@ from aiayn.arguments import check_groups
 from aiayn.checkpoints import checkpoint
 from aiayn.commands.inputs import (
     checkpoint_files,
+    chosen_objective,
     described,
     evaluated_data,
     evaluated_inference,
     evaluated_metrics,
     evaluated_problem,
+    metric_options,
 )
 from aiayn.evaluation.metric import Metric, digits
 from aiayn.files import write_text
@@ -97,7 +99,12 @@ def evaluate(cfg: DictConfig) -> None:
     )
     folder = Path(cfg.run_dir)
     result.write(folder / "translations" / f"{name}.{data.split}")
-    of_this = {"data": OmegaConf.to_container(data, resolve=True), "inference": inference}
+    of_this = {
+        "data": OmegaConf.to_container(data, resolve=True),
+        "inference": inference,
+        "metrics": OmegaConf.to_container(OmegaConf.create(metric_options(cfg, loaded.config)), resolve=True),
+        "objective": chosen_objective(cfg, loaded.config),
+    }
     config = {**loaded.config, **of_this, "checkpoint": checkpoint_paths(cfg.checkpoint), "name": cfg.name}
     content = {
         "status": "done",

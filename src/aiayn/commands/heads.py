@@ -18,7 +18,7 @@ from aiayn.analysis.figures import draw_heads
 from aiayn.analysis.heads import losses, measures
 from aiayn.analysis.weights import KINDS, attentions
 from aiayn.checkpoints import checkpoint
-from aiayn.commands.inputs import chosen_folder, described, evaluated_data, evaluated_objective, run_of
+from aiayn.commands.inputs import chosen_folder, described, evaluated_data, objective_of_text, run_of
 from aiayn.evaluation.metric import Score, counted, digits
 from aiayn.files import write_text
 from aiayn.inference.translation import translator
@@ -57,14 +57,14 @@ def heads(cfg: DictConfig) -> None:
     run = run_of(file)
     folder = chosen_folder(cfg.output, run / "heads" / f"{file.stem}.{cfg.data.split}")
     loaded = checkpoint.read(file)
+    _, metric = objective_of_text(cfg, loaded.config)
     data = evaluated_data(cfg, loaded.config, file)
     sources, references = (side[: cfg.sentences] for side in split_text(data, data.split))
     model = loaded.model(cfg.trainer.accelerator, trust=cfg.trust)
-    attentions(model, "project", "heads", "output")  # what has none of these is refused before the long work
+    attentions(model, "weights", "heads", "output")  # what has none of these is refused before the long work
     encoded = loaded.vocabularies.source.encode(sources), loaded.vocabularies.target.encode(references)
     figures = measures(model, *encoded, tokens_per_batch=cfg.inference.tokens_per_batch)
     searcher = translator(model, loaded.vocabularies, **cfg.inference)
-    _, metric = evaluated_objective(cfg, loaded.config)
 
     def measure() -> tuple[Score, np.ndarray]:
         return counted(metric, searcher.translate(sources), [references], data.get("target_language"))

@@ -15,10 +15,11 @@ from omegaconf import DictConfig, OmegaConf
 from aiayn.arguments import check_arguments, check_groups
 from aiayn.checkpoints import checkpoint
 from aiayn.evaluation.metric import Metric
+from aiayn.evaluation.metrics.perplexity import Perplexity
 from aiayn.problems.problem import Problem
 from aiayn.runs.run import Run
 from aiayn.schema import check_ranges, path_of
-from aiayn.trust import PROBLEMS, check_corpus, check_named
+from aiayn.trust import check_corpus, check_named, ours
 
 
 def overridden() -> list[str]:
@@ -108,8 +109,8 @@ def described(inference: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {inference[key]}" for key in keys if inference.get(key) is not None)
 
 
-def evaluated_metrics(cfg: DictConfig, stored: Mapping[str, Any]) -> dict[str, Metric]:
-    """The metrics of the command line, by key, with the options of the stored config but for those that are set.
+def metric_options(cfg: DictConfig, stored: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What the metrics of the command line are built from, by key: options of the stored config but for those set.
 
     Which class counts the command line says alone: a stranger may have written the stored config.
 
@@ -126,23 +127,45 @@ def evaluated_metrics(cfg: DictConfig, stored: Mapping[str, Any]) -> dict[str, M
             if name in chosen and not name.startswith("_") and f"metrics.{key}.{name}" not in keys
         }
         check_arguments(options := {**chosen, **taken}, f"metrics.{key}")
-        found[str(key)] = instantiate(options)
+        found[str(key)] = options
     return found
 
 
+def evaluated_metrics(cfg: DictConfig, stored: Mapping[str, Any]) -> dict[str, Metric]:
+    """The metrics that `metric_options` describes."""
+    return {key: instantiate(options) for key, options in metric_options(cfg, stored).items()}
+
+
+def chosen_objective(cfg: DictConfig, stored: Mapping[str, Any]) -> str:
+    """The key of the objective: the stored config's, unless the command line sets one."""
+    return str(cfg.objective if "objective" in overridden() else stored["objective"])
+
+
 def evaluated_objective(cfg: DictConfig, stored: Mapping[str, Any]) -> tuple[str, Metric]:
-    """Key and metric of what is better: the objective of the stored config, or the one that the command line sets.
+    """Key and metric of what is better.
 
     Raises:
         ValueError: if it is not among the metrics.
     """
-    objective = str(cfg.objective if "objective" in overridden() else stored["objective"])
+    objective = chosen_objective(cfg, stored)
     if objective not in (metrics := evaluated_metrics(cfg, stored)):
         raise ValueError(
             f"metrics must have {objective}, the objective, which this is made of, got {', '.join(metrics) or 'none'}; "
             "add it, or name another objective."
         )
     return objective, metrics[objective]
+
+
+def objective_of_text(cfg: DictConfig, stored: Mapping[str, Any]) -> tuple[str, Metric]:
+    """Key and metric of what is better, for commands that score translations.
+
+    Raises:
+        ValueError: if it is not among the metrics, or is no score of translations.
+    """
+    objective, metric = evaluated_objective(cfg, stored)
+    if isinstance(metric, Perplexity):
+        raise ValueError(f"objective={objective} is no score of translations; name one that is: objective=bleu.")
+    return objective, metric
 
 
 def evaluated_problem(
@@ -154,7 +177,7 @@ def evaluated_problem(
         ValueError: if it is none of ours and not trusted either.
     """
     kind = stored["problem"]
-    check_named(kind, ours=PROBLEMS.__contains__, trust=cfg.trust, what="the stored problem")
+    check_named(kind, ours=ours("problem").__contains__, trust=cfg.trust, what="the stored problem")
     for key in ("source_language", "target_language"):  # which data=text leaves out
         if data.get(key) is None:
             data[key] = stored["data"].get(key)

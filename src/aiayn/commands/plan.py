@@ -90,17 +90,13 @@ def read_assumptions(config: Mapping[str, Any]) -> Assumptions:
 
 def plan_row(cfg: DictConfig, name: str, assumptions: Assumptions) -> Plan:
     """The plan of one row; a row that cannot run, or whose model cannot be counted, says why."""
-    import torch
-
-    from aiayn.checkpoints.checkpoint import build
+    from aiayn.checkpoints.checkpoint import described
 
     try:
         config: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
         check(config)
         problem = instantiate(config["problem"])(cfg)
-        with torch.device("meta"):
-            model = build(config["model"], **problem.asked_sizes())
-        return estimate(config, model, name, assumptions)
+        return estimate(config, described(config["model"], **problem.asked_sizes()), name, assumptions)
     except (ValueError, HydraException, OmegaConfBaseException) as error:
         return Plan(name, refused=explain(error))
 

@@ -4,7 +4,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from aiayn.arguments import check_arguments
 from aiayn.callbacks.speed import TrainingSpeed
 from aiayn.checkpoints import checkpoint
+from aiayn.checkpoints.checkpoint import UndescribedError, build, described
 from aiayn.commands.evaluate import evaluate_splits, show
 from aiayn.cost.counting import parameters
 from aiayn.data.step_size import FEWEST_STEPS, StepSize, accumulation_steps
@@ -47,8 +49,8 @@ def train(cfg: DictConfig) -> float | None:
     if "TORCHELASTIC_RUN_ID" in os.environ and "run_dir=" not in " ".join([*overrides.task, *overrides.hydra]):
         raise ValueError("give run_dir=... under torchrun: its ranks would not agree on a name made of the time.")
     problem: Problem = instantiate(config["problem"])(cfg)
-    with torch.device("meta"):  # illegal sizes are refused before the run begins
-        checkpoint.build(config["model"], **problem.asked_sizes())
+    with suppress(UndescribedError):  # illegal sizes are refused before the run begins
+        described(config["model"], **problem.asked_sizes())
     metrics = instantiate(config["metrics"])
     folder = RunFolder(Path(cfg.run_dir), config)
     first_rank = rank_zero_only.rank == 0  # type: ignore[attr-defined]
@@ -67,8 +69,8 @@ def train(cfg: DictConfig) -> float | None:
     trainer = build_trainer(config)
     if anew:
         problem.prepare()
-        with torch.device("meta"):  # a text that is refused costs no results
-            build_model(config, problem)
+        with suppress(UndescribedError):  # a text that is refused costs no results
+            build_model(config, problem, build=described)
         folder.begin_anew(first_rank=first_rank)
         log.warning("%s begins anew, its old results are removed: %s changed since.", folder.path, changed)
     log.info("run folder: %s", folder.path)
@@ -237,13 +239,13 @@ def ending(folder: RunFolder) -> dict[str, Any]:
     return {"stopped": checkpoint.read_raw(folder.latest).get("stopped"), "averaged_steps": averaged}
 
 
-def build_model(config: dict[str, Any], problem: Problem) -> Model:
-    """The untrained model.
+def build_model(config: dict[str, Any], problem: Problem, *, build: Callable[..., Model] = build) -> Model:
+    """The untrained model, or, with `build=described`, one of shapes alone.
 
     Raises:
         ValueError: if it has no positions for the longest sentence.
     """
-    model = checkpoint.build(config["model"], **problem.vocabularies.sizes)
+    model = build(config["model"], **problem.vocabularies.sizes)
     longest = max(map(problem.longest, problem.splits()))
     if model.longest is not None and model.longest < longest:
         raise ValueError(
@@ -295,8 +297,7 @@ def training_cost(trainer: Trainer, problem: Problem, config: dict[str, Any]) ->
         "tokens_per_second": speed.tokens / max(speed.seconds, 1e-9),
     }
     try:
-        with torch.device("meta"):
-            model = build_model(config, problem)
+        model = build_model(config, problem, build=described)
         return {**cost, "flops": problem.flops(model, speed.tokens)}
     except ValueError as error:  # what was trained is worth no less
         log.warning("the result has no FLOPs: %s", error)

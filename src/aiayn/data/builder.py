@@ -192,15 +192,30 @@ def _sides(held_out: dict[str, Chunk]) -> tuple[list[str], list[str]]:
     return sources, targets
 
 
+def _read(text: ParallelText, split: str) -> Iterator[tuple[str, str]]:
+    """The pairs of a split.
+
+    Raises:
+        ValueError: if a sentence holds a line feed, which would make two of it.
+    """
+    for number, pair in enumerate(text.pairs(split), 1):
+        if "\n" in pair[0] or "\n" in pair[1]:
+            raise ValueError(
+                f"{type(text).__name__} gives a line feed inside pair {number} of {split}, {pair!r:.120}; a sentence "
+                "is one line: replace it there, or split the pair."
+            )
+        yield pair
+
+
 def _whole(text: ParallelText, split: str) -> Chunk:
     """All of a split that fits in memory."""
-    pairs = list(text.pairs(split))
+    pairs = list(_read(text, split))
     return [source for source, _ in pairs], [target for _, target in pairs]
 
 
 def _chunks(text: ParallelText) -> Iterator[Chunk]:
     """The training text, stripped, so many pairs at a time."""
-    pairs = iter(text.pairs("train"))
+    pairs = _read(text, "train")
     while chunk := list(itertools.islice(pairs, CHUNK)):
         yield [source.strip() for source, _ in chunk], [target.strip() for _, target in chunk]
 

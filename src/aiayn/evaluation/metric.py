@@ -104,6 +104,12 @@ def counted(
             f"{type(metric).__name__}.counts must give a row of numbers for each sentence, "
             f"({len(hypotheses)}, columns), got {counts.shape}."
         )
+    counts = counts.astype(int) if counts.dtype == bool else counts
+    if counts.dtype.kind not in "iuf" or not np.isfinite(counts).all():
+        raise ValueError(
+            f"{type(metric).__name__}.counts must give finite numbers, got {counts.dtype}"
+            f"{', NaN or infinity among them' if counts.dtype.kind == 'f' else ''}."
+        )
     return score_of(metric, counts, metric.signature(language, len(references))), counts
 
 

@@ -20,6 +20,9 @@ class Outputs(NamedTuple):
 class Model(nn.Module):
     """Predicts sequences of tokens; `model._target_` of a config names a class of this kind.
 
+    It is called with `vocab_size`, with `pad_id`, and with those keys of `model` that its constructor takes; with
+    `source_vocab_size` too where the source has a vocabulary of its own.
+
     Attributes:
         pad_id: Token that fills up sequences.
     """

@@ -14,7 +14,7 @@ from hydra.errors import HydraException
 from hydra.utils import instantiate
 
 from aiayn.evaluation.metric import Metric
-from aiayn.trust import METRICS, check_named
+from aiayn.trust import check_named, ours
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ def metric_of(key: str, entry: str, trust: tuple[str, ...] | None) -> Metric | N
     described = json.loads(entry)
     try:
         if trust is not None:
-            check_named(described, ours=METRICS.__contains__, trust=trust, what=f"metrics.{key}")
+            check_named(described, ours=ours("metrics").__contains__, trust=trust, what=f"metrics.{key}")
         return cast(Metric, instantiate(described))
     except (ValueError, HydraException) as error:
         log.warning("metrics.%s has no intervals: %s", key, " ".join(str(error).split()))

@@ -90,13 +90,7 @@ class RunFolder:
         Raises:
             ValueError: if another process does, or has trained another experiment here meanwhile.
         """
-        self._lock = (self.path / ".lock").open("w")
-        try:
-            wait_for_lock(self._lock)
-        except BlockingIOError as error:
-            raise ValueError(
-                f"run_dir={self.path} is in use by another process; wait for it, or choose another run_dir."
-            ) from error
+        self._lock = locked(self.path)
         self._read()  # again: who had the lock may have written, and ended
 
     @cached_property
@@ -250,6 +244,22 @@ def step_checkpoints(folder: Path) -> dict[int, Path]:
     steps = (int(path.stem[5:]) for path in folder.glob("step_*.ckpt") if re.fullmatch("step_[0-9]+", path.stem))
     paths = {step: folder / step_file(step) for step in sorted(steps)}
     return {step: path for step, path in paths.items() if path.is_file()}
+
+
+def locked(run: Path) -> IO[str]:
+    """A run's lock, held until the file is closed.
+
+    Raises:
+        ValueError: if another process has it.
+    """
+    file = (run / ".lock").open("w")
+    try:
+        wait_for_lock(file)
+    except BlockingIOError as error:
+        raise ValueError(
+            f"run_dir={run} is in use by another process; wait for it, or choose another run_dir."
+        ) from error
+    return file
 
 
 def wait_for_lock(file: IO[str]) -> None:

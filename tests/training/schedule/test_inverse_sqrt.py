@@ -1,6 +1,7 @@
 import pytest
+import torch
 
-from aiayn.training.schedule.inverse_sqrt import learning_rate
+from aiayn.training.schedule.inverse_sqrt import inverse_sqrt, learning_rate
 
 
 def test_base_model_peaks_at_the_papers_rate_when_warm_up_ends() -> None:
@@ -19,3 +20,13 @@ def test_scale_multiplies_the_rate() -> None:
     assert learning_rate(3, d_model=5, warmup_steps=7, learning_rate_scale=2.0) == 2 * learning_rate(
         3, d_model=5, warmup_steps=7
     )
+
+
+def test_an_optimizer_with_a_rate_of_its_own_is_refused() -> None:
+    parameter = torch.nn.Parameter(torch.ones(2))
+    settings = {"d_model": 5, "warmup_steps": 7, "learning_rate_scale": 1.0}
+    with pytest.raises(ValueError, match=r"the schedule sets the rate, so lr must be 1 in the optimizer, got 0\.001"):
+        inverse_sqrt(torch.optim.AdamW([parameter]), **settings)
+    assert inverse_sqrt(torch.optim.AdamW([parameter], lr=1.0), **settings).get_last_lr() == [
+        learning_rate(1, d_model=5, warmup_steps=7)
+    ]

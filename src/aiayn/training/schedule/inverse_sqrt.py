@@ -17,7 +17,16 @@ def learning_rate(step: int, *, d_model: int, warmup_steps: int, learning_rate_s
 
 
 def inverse_sqrt(optimizer: Optimizer, *, d_model: int, warmup_steps: int, learning_rate_scale: float) -> LambdaLR:
-    """Give an optimizer whose own rate is 1 the rate of `learning_rate`, whose arguments these are, at every step."""
+    """Give an optimizer whose own rate is 1 the rate of `learning_rate`, whose arguments these are, at every step.
+
+    Raises:
+        ValueError: if the optimizer has another rate, its own default for one, which would scale the formula.
+    """
+    if rates := [group["lr"] for group in optimizer.param_groups if group["lr"] != 1]:
+        raise ValueError(
+            f"the schedule sets the rate, so lr must be 1 in the optimizer, got {float(rates[0]):g}; "
+            "scale it by training.learning_rate_scale, or choose another training/schedule."
+        )
     return LambdaLR(
         optimizer,
         lambda step: learning_rate(  # torch counts the steps from 0, section 5.3 from 1
