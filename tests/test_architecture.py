@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "checkpoints": {"model", "data.tokenizer", "files", "identity", "stored_config", "trust"},
     "inference": {"model", "data.batching", "data.ragged", "data.tokenizer", "checkpoints", "progress", "files"},
     "training": {"model", "data", "checkpoints", "files"},
-    "runs": {"schema", "files", "identity", "naming", "stored_config", "terminal"},
+    "runs": {"evaluation.metric", "schema", "files", "identity", "naming", "stored_config", "terminal"},
     "report": {"runs", "evaluation", "schema", "files", "identity", "naming", "stored_config", "terminal", "trust"},
     "callbacks": {*STAGES, "progress", "runs"},  # which files of a folder are the run's
     "hydra_plugins": {"runs", "schema", "errors", "files", "identity"},

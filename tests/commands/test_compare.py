@@ -16,8 +16,9 @@ from omegaconf import DictConfig, OmegaConf
 from sacrebleu.metrics import BLEU
 
 from aiayn.commands import compare as task
-from aiayn.commands.compare import compare
-from aiayn.evaluation.comparison import differences
+from aiayn.commands.compare import buckets, compare, misfit
+from aiayn.evaluation.comparison import Bucket, differences
+from aiayn.evaluation.metric import Score
 
 SOURCES = ["the cat sat on a mat", "a dog", "it | ran over the old bridge", "the dog sat there again", "no cat"]
 REFERENCES = ["die Katze lag auf einer Matte", "ein Hund", "er lief | \u00fcber die alte", "der Hund lag da", "kein"]
@@ -133,6 +134,22 @@ def test_two_runs_are_compared_on_the_terminal_and_in_markdown(said, write, tmp_
     words = {line[0]: line[1:4] for line in table(text, "Words of the references that the translations have, %")}
     assert words["6 to 20"] == ["2", "50.00", "100.00"]  # die: both have the first one, only b the second
     assert sum(int(line[0]) for line in words.values()) == 18
+
+
+def test_another_score_is_seen_whatever_its_scale() -> None:
+    for before, value in ((0.9, 0.904), (27.3, 27.31), (0.0, 0.001)):
+        assert "in the folder's result" in misfit(Score("F1", value, ""), before)
+    for before, value in ((0.9, 0.90001), (27.3, 27.3 + 1e-9), (0.0, 0.0), (None, 5.0)):
+        assert misfit(Score("F1", value, ""), before) == ""
+
+
+def test_a_score_that_is_a_share_has_four_decimals() -> None:
+    columns = buckets("words", "sentences", [Bucket("0 to 5", 3, (0.9041, 0.9)), Bucket("6 to 10", 2, (1.0, 0.5))])
+    assert [column.cells for column in columns[2:]] == [
+        ["0.9041", "1.0000"],
+        ["0.9000", "0.5000"],
+        ["+0.0041", "+0.5000"],
+    ]
 
 
 def test_bleu_is_counted_as_in_the_folders(said, write, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -139,8 +139,9 @@ def test_what_is_no_run_is_refused(run: Path, told: Told, tmp_path: Path) -> Non
 def test_only_losses_that_are_significant_after_the_correction_are_marked() -> None:
     place = {"attention": "cross", "layer": 1, "head": 2, "entropy": 1.5, "distance": 2.25, "confidence": 0.5}
     for p_holm, shown in ((0.04, "+1.25*"), (0.06, "+1.25 ")):
-        line = cells({**place, "lost": 1.25, "p": 0.01, "p_holm": p_holm})
+        line = cells({**place, "lost": 1.25, "p": 0.01, "p_holm": p_holm}, places=2)
         assert line == ["cross", "1", "2", "1.50", "2.25", "0.50", shown, "0.0100", f"{p_holm:.4f}"]
+    assert cells({**place, "lost": 0.00126, "p": 0.01, "p_holm": 0.06}, places=4)[6] == "+0.0013 "  # of a share
 
 
 def test_the_notes_name_the_heads_that_matter_most_first() -> None:
@@ -150,7 +151,7 @@ def test_the_notes_name_the_heads_that_matter_most_first() -> None:
     lost[2, 0, 3] = 7
     p_holm = np.where(p < 0.01, 0.01, 1)
     p_holm[1, 0, 0] = 0.07
-    first, second, _ = notes({"lost": lost, "p": p, "p_holm": p_holm})
+    first, second, _ = notes({"lost": lost, "p": p, "p_holm": p_holm}, places=2)
     assert first.startswith("2 of 15 heads")
     assert first.endswith(": cross 1.4 (+7.00), encoder self 1.2 (+0.50).")
     assert second.startswith("Without the correction 3 would; 0.8 are expected by chance")

@@ -71,6 +71,13 @@ def test_perfect_translations_have_the_best_score(metric):
     assert score(metric, sentences, [sentences], "en").value == pytest.approx(100 if metric.higher_is_better else 0)
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"), [(27.314, "27.31"), (0.91234, "0.9123"), (1.0, "1.0000"), (0.0, "0.00"), (-0.5, "-0.5000")]
+)
+def test_a_share_has_four_decimals_and_a_percentage_two(value: float, shown: str) -> None:
+    assert str(Score("F1", value, "words")) == f"F1 {shown} (words)"
+
+
 def test_case_counts_only_where_it_should():
     shouted, plain = ["THE CAT SAT ON THE MAT, AS EVER."], [["The cat sat on the mat, as ever."]]
     assert score(Bleu(), shouted, plain).value < 50

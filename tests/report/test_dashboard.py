@@ -107,9 +107,16 @@ def test_the_report_names_the_claims_and_the_papers_figures() -> None:
 
 def test_the_table_has_the_papers_figures_beside_those_of_finished_runs() -> None:
     lines = figures_table(RUNS).splitlines()
-    assert lines[2] == "| table3_a_h1 | 5.29 | 5.12 | 24.9 | 25.0 |  | 1.2 M |"
+    assert lines[2] == "| table3_a_h1 | 5.29 | 5.12 | 24.9 | 25.04 |  | 1.2 M |"
     assert lines[3] == "| a\\|b |  |  |  |  | 65.0 M |  |"
     assert {line.replace("\\|", "").count("|") for line in lines[:4]} == {8}
+
+
+def test_a_score_that_is_a_share_has_four_decimals() -> None:
+    scores = {"last": {"dev": {"f1": {"value": 0.91234}}}}
+    config = {"objective": "f1", "paper": {"f1": 0.9}}
+    lines = figures_table([Run(Path("one"), "one", config, {"status": "done", "scores": scores})]).splitlines()
+    assert lines[2] == "| one |  |  | 0.9 | 0.9123 |  |  |"
 
 
 def test_bleu_is_beside_the_papers_as_it_is_counted_there_where_all_runs_have_that() -> None:
@@ -119,7 +126,7 @@ def test_bleu_is_beside_the_papers_as_it_is_counted_there_where_all_runs_have_th
     bars = panels(specification(build_workspace("x", runs, **PLACE)))["Bar Chart"][0]
     assert bars["metrics"] == ["last/dev/bleu_paper", "paper/bleu"]
     assert figures_table(runs).splitlines()[0].split(" | ")[4] == "BLEU as in paper"
-    assert "| 6.0 |" in figures_table(runs)
+    assert "| 6.00 |" in figures_table(runs)
     assert figures_table([*runs, RUNS[1]]).splitlines()[0].split(" | ")[4] == "sacreBLEU"
 
 
@@ -134,4 +141,4 @@ def test_a_report_chooses_which_scores_stand_for_a_run() -> None:
     ]
     tree = specification(build_workspace("table2", runs, **PLACE))
     assert panels(tree)["Bar Chart"][0]["metrics"] == ["averaged/test/bleu", "paper/bleu"]
-    assert "| 7.0 |" in figures_table(runs)
+    assert "| 7.00 |" in figures_table(runs)

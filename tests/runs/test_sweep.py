@@ -100,6 +100,13 @@ def test_the_runs_of_a_folder_are_a_list_the_newest_last(tmp_path, capsys):
     assert "z/early failed: no memory\\x1b[2J" in said
 
 
+def test_a_score_that_is_a_share_has_four_decimals(tmp_path):
+    result = {"status": "done", "steps": 50, "scores": {"averaged": {"dev": {"f1": {"value": 0.91234}}}}}
+    folder = make_run(tmp_path / "a", result=result)
+    run = Run.read(folder, row="a", config={"objective": "f1", "training": {"max_steps": 50}})
+    assert Progress.of(run).cells()[2] == "0.9123"
+
+
 def test_a_sweep_is_readable_in_80_columns(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(Console, "width", 80)
     rows = []

@@ -25,7 +25,7 @@ from aiayn.commands.inputs import (
     evaluated_objective,
     evaluated_problem,
 )
-from aiayn.evaluation.metric import Metric, Score
+from aiayn.evaluation.metric import Metric, Score, digits
 from aiayn.evaluation.significance import Interval, difference, p_value, resampled_sums
 from aiayn.files import write_text
 from aiayn.problems.problem import Problem
@@ -252,10 +252,11 @@ def write_csv(path: Path, points: Sequence[CurvePoint]) -> None:
 def show(points: Sequence[CurvePoint], metric: Metric) -> None:
     """Print the points of a curve as a table."""
     table = Table("k", "first step", f"dev {metric.name}", "minus k=1, 95 %", "p", "p against the best")
+    places = digits(p.score for p in points)
     best = (max if metric.higher_is_better else min)(points, key=lambda point: point.score)
     for p in points:
-        gain = f"{p.gain.value:+.2f} ({p.gain.low:+.2f} to {p.gain.high:+.2f})"
-        against_first = [gain, f"{p.p_first:.3f}"] if p.k > 1 else ["", ""]
+        gain = " to ".join(f"{value:+.{places}f}" for value in (p.gain.low, p.gain.high))
+        against_first = [f"{p.gain.value:+.{places}f} ({gain})", f"{p.p_first:.3f}"] if p.k > 1 else ["", ""]
         against_best = "best" if p is best else f"{p.p_best:.3f}"
-        table.add_row(str(p.k), str(p.steps[-1]), f"{p.score:.2f}", *against_first, against_best)
+        table.add_row(str(p.k), str(p.steps[-1]), f"{p.score:.{places}f}", *against_first, against_best)
     Terminal().print(table)

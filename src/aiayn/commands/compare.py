@@ -5,6 +5,7 @@ names; nothing is decoded.
 """
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -29,7 +30,7 @@ from aiayn.evaluation.comparison import (
     words,
     words_by_frequency,
 )
-from aiayn.evaluation.metric import Metric, Score, counted
+from aiayn.evaluation.metric import Metric, Score, counted, digits
 from aiayn.files import write_text
 from aiayn.identity import leaves
 from aiayn.problems.translation import split_text
@@ -182,9 +183,9 @@ def finished(cfg: DictConfig, key: str) -> tuple[Run, str]:
 
 def misfit(score: Score, before: float | None) -> str:
     """Why the references cannot be those that gave the score before, as with another test set; empty if they can."""
-    if before is None or abs(score.value - before) < 0.01:
+    if before is None or math.isclose(score.value, before, rel_tol=1e-4, abs_tol=1e-9):
         return ""
-    return f"{score.name} is {score.value:.2f} with it, and {before:.2f} in the folder's result"
+    return f"{score.name} is {score.value:.6g} with it, and {before:.6g} in the folder's result"
 
 
 def differing(one: System, other: System) -> str:
@@ -204,7 +205,7 @@ def scores(one: System, other: System) -> Section:
     found = differences(one.metrics, one.hypotheses, other.hypotheses, one.references, language=one.language)
     columns = [
         Column("score", [difference.name for difference in found], of_text=True),
-        *figures([difference.scores for difference in found]),
+        *figures([(difference.scores, digits(difference.scores)) for difference in found]),
         Column("p, bootstrap", [f"{difference.bootstrap:.4f}" for difference in found]),
         Column("p, randomisation", [f"{difference.randomisation:.4f}" for difference in found]),
         Column("signature", [difference.signature for difference in found], of_text=True),
@@ -271,19 +272,23 @@ def by_frequency(one: System, other: System, *, most: int) -> Section:
 
 def buckets(unit: str, size: str, found: Sequence[Bucket]) -> list[Column]:
     """A line for each bucket."""
+    places = digits(figure for bucket in found for figure in bucket.figures)
     return [
         Column(unit, [bucket.name for bucket in found]),
         Column(size, [f"{bucket.size:,}" for bucket in found]),
-        *figures([bucket.figures for bucket in found]),
+        *figures([(bucket.figures, places) for bucket in found]),
     ]
 
 
-def figures(pairs: Sequence[Sequence[float]]) -> list[Column]:
-    """Figures of both systems, and how far they are apart."""
+def figures(lines: Sequence[tuple[Sequence[float], int]]) -> list[Column]:
+    """Figures of both systems, with so many decimals, and how far they are apart."""
     return [
-        Column("a", [f"{one:.2f}" for one, _ in pairs]),
-        Column("b", [f"{other:.2f}" for _, other in pairs]),
-        Column(f"a {MINUS} b", [f"{one - other:+.2f}".replace("-", MINUS) for one, other in pairs]),
+        Column("a", [f"{one:.{places}f}" for (one, _), places in lines]),
+        Column("b", [f"{other:.{places}f}" for (_, other), places in lines]),
+        Column(
+            f"a {MINUS} b",
+            [f"{one - other:+.{places}f}".replace("-", MINUS) for (one, other), places in lines],
+        ),
     ]
 
 

@@ -19,7 +19,7 @@ from aiayn.analysis.heads import losses, measures
 from aiayn.analysis.weights import KINDS, attentions
 from aiayn.checkpoints import checkpoint
 from aiayn.commands.inputs import chosen_folder, described, evaluated_data, objective_of_text, run_of
-from aiayn.evaluation.metric import Score, counted
+from aiayn.evaluation.metric import Score, counted, digits
 from aiayn.files import write_text
 from aiayn.inference.translation import translator
 from aiayn.problems.translation import split_text
@@ -31,12 +31,12 @@ from aiayn.training.tracking import loggers
 log = logging.getLogger(__name__)
 
 SIGNIFICANT = 0.05
-# What is shown of each figure: how it is called, and how it is written.
+# What is shown of each figure: how it is called, and how it is written; what is lost, with the score's own decimals.
 FIGURES = {
     "entropy": ("entropy", ".2f"),
     "distance": ("distance", ".2f"),
     "confidence": ("confidence", ".2f"),
-    "lost": ("lost", "+.2f"),
+    "lost": ("lost", "+.{}f"),
     "p": ("p", ".4f"),
     "p_holm": ("p (Holm)", ".4f"),
 }
@@ -73,7 +73,8 @@ def heads(cfg: DictConfig) -> None:
     figures |= lost
 
     what = f"{data.name} {data.split}, {len(sources):,} sentences, {described(cfg.inference)}: {score}"
-    told = [what, *notes(figures)]
+    places = digits([score.value])
+    told = [what, *notes(figures, places=places)]
     of_this = {
         "checkpoint": str(file),
         "step": loaded.step,
@@ -83,7 +84,7 @@ def heads(cfg: DictConfig) -> None:
         "inference": OmegaConf.to_container(cfg.inference),
     }
     write(folder, figures, told, score=score, of_this=of_this)
-    show(figures, told)
+    show(figures, told, places=places)
     if "wandb" in cfg.logger:
         log_to_wandb(cfg, run, loaded.config, figures=figures, picture=folder / "heads.png")
     print(visible(folder))
@@ -99,19 +100,19 @@ def records(figures: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
     ]
 
 
-def cells(record: Mapping[str, Any]) -> list[str]:
-    """A head's line of the table; a star is behind the losses that are significant."""
+def cells(record: Mapping[str, Any], *, places: int) -> list[str]:
+    """A head's line of the table, losses to so many decimals; a star is behind those that are significant."""
     place = [str(record[name]) for name in ("attention", "layer", "head")]
-    shown = {name: format(record[name], style) for name, (_, style) in FIGURES.items()}
+    shown = {name: format(record[name], style.format(places)) for name, (_, style) in FIGURES.items()}
     shown["lost"] += "*" if record["p_holm"] < SIGNIFICANT else " "
     return [*place, *shown.values()]
 
 
-def notes(figures: Mapping[str, np.ndarray]) -> list[str]:
+def notes(figures: Mapping[str, np.ndarray], *, places: int) -> list[str]:
     """What is to know about the table, a sentence each."""
     found = [record for record in records(figures) if record["p_holm"] < SIGNIFICANT]
     found.sort(key=lambda record: -record["lost"])
-    names = ", ".join(f"{of['attention']} {of['layer']}.{of['head']} ({of['lost']:+.2f})" for of in found)
+    names = ", ".join(f"{of['attention']} {of['layer']}.{of['head']} ({of['lost']:+.{places}f})" for of in found)
     p = figures["p"][~np.isnan(figures["p"])]
     return [
         f"{len(found)} of {p.size} heads change the score significantly (*: p < {SIGNIFICANT} after Holm's correction)"
@@ -126,14 +127,14 @@ def notes(figures: Mapping[str, np.ndarray]) -> list[str]:
     ]
 
 
-def show(figures: Mapping[str, np.ndarray], told: Sequence[str]) -> None:
+def show(figures: Mapping[str, np.ndarray], told: Sequence[str], *, places: int) -> None:
     """Print the table."""
     console, table = Terminal(), Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)  # 80 characters
     for number, name in enumerate(COLUMNS):
         table.add_column(name, justify="right" if number else "left", no_wrap=True)
     last = figures["p"].shape[2]
     for record in records(figures):
-        table.add_row(*cells(record), end_section=record["head"] == last)
+        table.add_row(*cells(record, places=places), end_section=record["head"] == last)
     console.print(table)
     for line in told:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -144,7 +145,7 @@ def write(
 ) -> None:
     """Write heads.md, heads.csv, heads.png and heads.json."""
     found = records(figures)
-    lines = [cells(record) for record in found]
+    lines = [cells(record, places=digits([score.value])) for record in found]
     table = markdown_table(COLUMNS, [True] + [False] * (len(COLUMNS) - 1), lines)
     write_text(folder / "heads.md", "\n\n".join([table, *told]) + "\n")
     rows = io.StringIO()

@@ -7,12 +7,14 @@ only to one that was counted alike, so each carries its signature.
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from sacrebleu.metrics.base import Metric as SacreBleuMetric
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric as SacreBleuMetric  # the tables of a sweep need none
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +29,17 @@ class Score:
     higher_is_better: bool = True
 
     def __str__(self) -> str:
-        return f"{self.name} {self.value:.2f} ({self.signature})"
+        return f"{self.shown} ({self.signature})"
+
+    @property
+    def shown(self) -> str:
+        """Without the signature."""
+        return f"{self.name} {self.value:.{digits([self.value])}f}"
+
+
+def digits(values: Iterable[float]) -> int:
+    """Decimals of scores that stand together: two; four where they are shares, at most 1, and no percentages."""
+    return 4 if 0 < max(map(abs, values), default=0) <= 1 else 2
 
 
 class Metric(Protocol):
@@ -117,7 +129,7 @@ def panel(
     counts = {}
     for key, metric in ter_last(metrics).items():
         if key == "ter" and scores:
-            log.info("%s, before TER: %s", name, ", ".join(f"{one.name} {one.value:.2f}" for one in scores.values()))
+            log.info("%s, before TER: %s", name, ", ".join(one.shown for one in scores.values()))
         try:
             scores[key], counts[key] = count(metric)
         except ValueError as error:
@@ -149,7 +161,7 @@ class CountedBySacreBleu(ABC):
     higher_is_better = True
 
     @abstractmethod
-    def counter(self, language: str | None) -> SacreBleuMetric:
+    def counter(self, language: str | None) -> "SacreBleuMetric":
         """The class of sacreBLEU that counts, as it is for a language."""
 
     def signature(self, language: str | None, references: int = 1) -> str:

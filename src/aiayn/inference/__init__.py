@@ -1,1 +1,1 @@
-"""From a trained model to translations: the checkpoint file, and the search of section 6.1."""
+"""From a trained model to translations: the search of section 6.1, sampling, ensembles, exports."""

@@ -1,4 +1,4 @@
-"""Sentences in, sentences out: what dev BLEU, evaluation, translation and the service all call."""
+"""Sentences in, sentences out: what scores on dev, evaluation, translation and the service all call."""
 
 import logging
 from collections.abc import Callable, Collection, Sequence

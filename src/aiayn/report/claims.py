@@ -1,4 +1,4 @@
-"""What the paper claims of its rows, put to these runs: an effect, its interval, and a verdict.
+"""Claims about rows, the paper's or one's own, put to these runs: an effect, its interval, and a verdict.
 
 A verdict is about training, not about the runs at hand: without two seeds of both rows there is none. Those of one
 report are corrected together, so that of claims about equal rows any is decided in at most about 5 % of the reports.

@@ -13,8 +13,8 @@ import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 from wandb_workspaces import expr
 
-from aiayn.report.rows import SETTINGS, name_of, rows_of
-from aiayn.report.table import AS_IN_PAPER, is_less_better, measured_on
+from aiayn.report.rows import SETTINGS, digits_of, name_of, rows_of
+from aiayn.report.table import AS_IN_PAPER, as_reported, is_less_better, measured_on
 from aiayn.runs.run import Run
 
 STEP = "trainer/global_step"  # W&B's own step starts again when a run is resumed offline
@@ -101,12 +101,12 @@ def build_workspace(sweep: str, runs: Sequence[Run], *, entity: str, project: st
 
 
 def build_report(sweep: str, runs: Sequence[Run], claims: Sequence[str], *, entity: str, project: str) -> wr.Report:
-    """A report on one sweep: the paper's claims and figures, and the panels of the workspace.
+    """A report on one sweep: claims, the paper's figures, and the panels of the workspace.
 
     Args:
         sweep: Its folder's name, the group of its runs.
         runs: At least one.
-        claims: Of the paper, in words.
+        claims: About its rows, in words.
         entity: User or team that has the project.
         project: Where the runs are.
     """
@@ -115,7 +115,7 @@ def build_report(sweep: str, runs: Sequence[Run], claims: Sequence[str], *, enti
         filters=f"Metric('Group') == {sweep!r}",
         order=[wr.OrderBy("Name", ascending=True)],
     )
-    claimed: list[Any] = [wr.H2("What the paper claims"), wr.UnorderedList(list(claims))] if claims else []
+    claimed: list[Any] = [wr.H2("Claims"), wr.UnorderedList(list(claims))] if claims else []
     return wr.Report(
         entity=entity,
         project=project,
@@ -137,17 +137,22 @@ def figures_table(runs: Sequence[Run]) -> str:
     (key, counted), objective, rows = beside_paper(runs), runs[0].objective, rows_of(runs)
     heads = {"perplexity": "PPL", objective: counted, "parameters": "parameters"}
     named = [f"{name_of(rows, of) if of == objective else head}, paper | {head}" for of, head in heads.items()]
+    columns = [[row.name.replace("|", "\\|") for row in rows]]
+    for name in heads:
+        papers, figures = (
+            [row.paper(name) for row in rows],
+            [row.figure(key if name == objective else name) for row in rows],
+        )
+        ours = [figure.mean if figure else None for figure in figures]
+        if name == "parameters":
+            columns += [
+                ["" if value is None else f"{value / 1e6:.1f} M" for value in values] for values in (papers, ours)
+            ]
+        else:
+            places = digits_of(figures)
+            columns += [as_reported(papers), ["" if value is None else f"{value:.{places}f}" for value in ours]]
     lines = [f"| row | {' | '.join(named)} |", f"|---|{'---:|' * 2 * len(heads)}"]
-    forms = {"perplexity": ("%.2f", 1.0), "parameters": ("%.1f M", 1e6)}
-    for row in rows:
-        figures: list[tuple[str, float, float | None]] = []
-        for name in heads:
-            form, unit = forms.get(name, ("%.1f", 1.0))
-            ours = row.figure(key if name == objective else name)
-            figures += [(form, unit, row.paper(name)), (form, unit, ours.mean if ours else None)]
-        cells = ["" if value is None else form % (value / unit) for form, unit, value in figures]
-        name = row.name.replace("|", "\\|")
-        lines.append(f"| {' | '.join([name, *cells])} |")
+    lines += [f"| {' | '.join(cells)} |" for cells in zip(*columns, strict=True)]
     return "\n".join([*lines, "", f"scores of these runs: {measured_on(rows)}."])
 
 

@@ -121,7 +121,7 @@ def page(title: str, rows: Sequence[Row], notes: Notes, verdicts: Sequence[Verdi
         f"<dl>{''.join(f'<dt>{escape(label)}</dt><dd>{escape(text)}</dd>' for label, text in notes)}</dl>",
     ]
     if verdicts:
-        parts.append("<h2>What the paper claims, and what these runs say</h2>")
+        parts.append("<h2>Claims, and what these runs say</h2>")
         parts.append(
             html_table(
                 VERDICT_HEADS,

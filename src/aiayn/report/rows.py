@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from aiayn.evaluation import significance
-from aiayn.evaluation.metric import Metric
+from aiayn.evaluation.metric import Metric, digits
 from aiayn.identity import identity, leaves, settings
 from aiayn.naming import names
 from aiayn.report.statistics import fitting, metric_of, read_statistics, same_sentences
@@ -241,9 +241,8 @@ def name_of(rows: Sequence[Row], key: str) -> str:
 
 
 def digits_of(figures: Iterable[Figure | None]) -> int:
-    """Decimals of a score: two; four of one that is a share and no percentage."""
-    means = [abs(figure.mean) for figure in figures if figure]
-    return 4 if means and 0 < max(means) <= 1 else 2
+    """Decimals of a score's figures, as `evaluation.metric.digits`."""
+    return digits(figure.mean for figure in figures if figure)
 
 
 def devices(run: Run) -> str:

@@ -122,12 +122,16 @@ def compared(rows: Sequence[Row], key: str) -> list[Column]:
     for source in SOURCES:
         theirs = [row.paper(key, source) for row in rows]
         if any(value is not None for value in theirs):
-            decimals = max(len(str(value).partition(".")[2]) for value in theirs if value is not None)
-            cells = ["" if value is None else f"{value:.{decimals}f}" for value in theirs]
-            found.append(Column(f"{name} {source}", cells))
+            found.append(Column(f"{name} {source}", as_reported(theirs)))
             if any(figures) and not is_scaled(rows):
                 found.append(apart(f"{name} - {source}", figures, theirs, digits))
     return found
+
+
+def as_reported(values: Sequence[float | None]) -> list[str]:
+    """Figures of others, all with the decimals of the one that has most."""
+    decimals = max((len(str(value).partition(".")[2]) for value in values if value is not None), default=0)
+    return ["" if value is None else f"{value:.{decimals}f}" for value in values]
 
 
 def compared_bleu(rows: Sequence[Row]) -> list[Column]:
@@ -315,7 +319,7 @@ def verdict_cells(verdict: Verdict) -> list[str]:
     """A claim in words, what was found, its p-value, what the paper has, and the verdict."""
     claim, effect = verdict.claim, verdict.effect
     found = f"{with_interval(effect, verdict.digits)} {verdict.unit}" if effect else ""
-    paper = "" if verdict.paper is None else f"{verdict.paper:+.2f}"
+    paper = "" if verdict.paper is None else f"{verdict.paper:+.{verdict.digits}f}"
     reason = f" ({verdict.reason})" if verdict.reason else ""
     p = "" if verdict.p is None else f"{verdict.p:.3f}" if verdict.p >= 0.001 else "< 0.001"
     return [claim.text, found, p, paper.replace("-", MINUS), verdict.verdict + reason]

@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from aiayn.evaluation.metric import digits
 from aiayn.runs.run import CONSOLE, Run
 from aiayn.terminal import Terminal
 
@@ -86,7 +87,7 @@ class Progress:
         return (
             self.state,
             "" if step is None else f"{step:,}" if of is None else f"{step:,} / {of:,}",
-            "" if score is None else f"{score:.2f}",
+            "" if score is None else f"{score:.{digits([score])}f}",
             duration(left),
             duration(self.seconds),
         )
