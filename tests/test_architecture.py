@@ -40,7 +40,7 @@ MAY_IMPORT = {
     "training": {"model", "data", "checkpoints", "files"},
     "runs": {"evaluation.metric", "schema", "files", "identity", "naming", "stored_config", "terminal"},
     "report": {"runs", "evaluation", "schema", "files", "identity", "naming", "stored_config", "terminal", "trust"},
-    "callbacks": {*STAGES, "progress", "runs"},  # which files of a folder are the run's
+    "callbacks": {*STAGES, "files", "progress", "runs"},  # which files of a folder are the run's
     "hydra_plugins": {"runs", "schema", "errors", "files", "identity"},
     "analysis": {"model", "data.batching", "data.tokenizer", "inference", "evaluation", "progress", "files"},
     "serving": {"model", "data.tokenizer", "inference", "analysis"},

@@ -251,6 +251,15 @@ def test_the_statistics_give_the_scores(finished: Path) -> None:
     )  # the last step is one with a validation
 
 
+def test_every_validation_keeps_the_likelihoods_of_what_is_held_out(finished: Path) -> None:
+    files = sorted((finished / "likelihoods").iterdir())
+    assert [file.name for file in files] == ["step_0000012.npz", "step_0000024.npz"]
+    for split in ("dev", "test"):
+        counts = np.load(finished / "translations" / f"last.{split}.statistics.npz")["perplexity"]  # of the last step
+        np.testing.assert_allclose(np.load(files[-1])[split], counts * [-1, 1], rtol=1e-5)
+    assert np.load(files[0])["dev"][:, 0].sum() < np.load(files[1])["dev"][:, 0].sum()
+
+
 def test_tasks_that_are_no_runs_leave_no_folder(aiayn: CommandLine, finished: Path, outputs: Path) -> None:
     before = sorted(outputs.iterdir()), sorted((outputs / "runs").glob("*/*"))
     aiayn("task=translate", f"checkpoint={finished}/checkpoints/averaged.ckpt", stdin=b"one", small=False)

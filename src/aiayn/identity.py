@@ -28,7 +28,7 @@ WHERE_AND_HOW = {
     *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy"),
     *("trainer.profiler", "trainer.detect_anomaly", "trainer.benchmark", "trainer.deterministic"),
     *("trainer.limit_test_batches", "trainer.limit_predict_batches"),
-    *("callbacks.speed", "callbacks.quality", "callbacks.averaging", "callbacks.best"),
+    *("callbacks.speed", "callbacks.quality", "callbacks.averaging", "callbacks.best", "callbacks.likelihoods"),
     *("data.path", "data.corpus.path"),  # of a copy of the text; which text it is, its fingerprint tells
     *("data.tokens_per_device", "data.prepare_workers", "data.loader_workers"),
     *("training.log_steps", "inference.tokens_per_batch"),

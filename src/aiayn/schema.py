@@ -90,6 +90,7 @@ class DataConfig:
     train: Files = field(default_factory=Files)
     dev: Files = field(default_factory=Files)
     test: Files = field(default_factory=Files)
+    tests: dict[str, Any] = field(default_factory=dict)  # further test sets, by name, as test
     split: str = "test"  # what task=evaluate decodes
     tokenizer: str | None = None  # a run, checkpoint or SentencePiece model whose pieces are taken, none being learnt
     shared_vocabulary: bool = True  # one tokenizer, and one embedding matrix, for both languages (section 5.1)
@@ -214,12 +215,11 @@ def check(config: dict[str, Any]) -> None:
     check_built(config)
     for key, schema in (("", Config), *((f"{group}.", schema) for group, schema in SCHEMAS.items())):
         part = config.get(key[:-1], {}) if key else config
-        spared = {"training.": OF_RECIPE, "model.": set() if has_our_model(config) else OF_MODEL}.get(key, set())
-        needed = [field.name for field in fields(schema) if field.name not in spared]
-        if missing := [name for name in needed if name not in part]:
+        spared = OF_RECIPE if key == "training." else OF_MODEL if key == "model." and not has_our_model(config) else ()
+        if missing := [one.name for one in fields(schema) if one.name not in part and one.name not in spared]:
             raise ValueError(f"{key}{missing[0]} is needed; leave it in.")
     betas = within(config, "training.betas")
-    if (betas is not None and len(betas) != 2) or not all(0 <= beta < 1 for beta in betas):
+    if betas is not None and (len(betas) != 2 or not all(0 <= beta < 1 for beta in betas)):
         raise ValueError(f"training.betas must be two numbers from 0 to below 1, got {betas}.")
     if not isinstance(config.get("force", False), bool):
         raise ValueError(f"force must be true or false, got {config['force']}.")
@@ -343,7 +343,8 @@ def make_absolute(cfg: DictConfig) -> None:
     Raises:
         ValueError: if there is no such home.
     """
-    for key in PATHS:
+    tests = OmegaConf.select(cfg, "data.tests") or {}
+    for key in (*PATHS, *(f"data.tests.{name}.{side}" for name in tests for side in ("source", "target"))):
         if key in NO_PATHS.get(str(cfg.get("task")), ()):
             continue
         above, _, name = key.rpartition(".")

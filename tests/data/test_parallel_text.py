@@ -1,5 +1,6 @@
 import gzip
 import json
+import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -176,6 +177,22 @@ def test_a_local_data_set_must_exist() -> None:
         HubText(**WMT14, path="nowhere")
 
 
+def test_further_test_sets_have_names(tmp_path: Path) -> None:
+    files = {
+        split: {side: write(tmp_path / f"{split}.{side}", split) for side in ("source", "target")} for split in "abc"
+    }
+    corpus = TextFiles(train=files["a"], dev=files["b"], tests={"news-2015": files["c"]})
+    assert corpus.splits() == ["train", "dev", "news-2015"]
+    assert list(corpus.pairs("news-2015")) == [("c", "c")]
+    assert "news-2015" in corpus.fingerprint()
+
+
+@pytest.mark.parametrize("name", ["dev", "a/b", "..", "", "a b"])
+def test_a_test_set_whose_name_is_taken_or_no_file_can_have_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"data\.tests\.{re.escape(name)}: name a test set otherwise"):
+        TextFiles(tests={name: {}})
+
+
 def test_the_hub_fingerprint_follows_its_arguments(wmt14: Path) -> None:
     pinned = HubText(**WMT14, revision="2")
     assert pinned.fingerprint() != HubText(**WMT14).fingerprint()
@@ -194,7 +211,8 @@ def test_multi30k_reads_its_folder() -> None:
         "Zwei junge wei\xdfe M\xe4nner sind im Freien in der N\xe4he vieler B\xfcsche.",
     )
     assert list(islice(corpus.pairs("train"), 1)) == [first]
-    assert [sum(1 for _ in corpus.pairs(split)) for split in corpus.splits()] == [29000, 1014, 461]
+    assert [sum(1 for _ in corpus.pairs(split)) for split in corpus.splits()[:3]] == [29000, 1014, 461]
+    assert corpus.splits()[3:] == ["test_2016_flickr", "test_2017_flickr", "test_2018_flickr"]
 
 
 def test_multi30k_without_a_folder_comes_from_the_hub() -> None:

@@ -35,6 +35,6 @@ def test_each_pair_gets_the_sum_of_its_log_probabilities(build, vocabularies, to
 def test_the_projection_in_parts_changes_nothing(build, vocabularies, monkeypatch):
     model = build(**vocabularies.sizes)
     whole, _ = log_likelihoods(model, vocabularies, SOURCES, TARGETS, tokens_per_batch=1000)
-    monkeypatch.setattr("aiayn.inference.scoring.PROJECTED", 3)
+    monkeypatch.setattr("aiayn.model.likelihood.PROJECTED", 3)
     parts, _ = log_likelihoods(model, vocabularies, SOURCES, TARGETS, tokens_per_batch=1000)
     np.testing.assert_allclose(parts, whole, rtol=1e-6)

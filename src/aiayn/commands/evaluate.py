@@ -42,11 +42,10 @@ def evaluate_splits(
     own = list(targets(config["model"]))  # what the run's own config names is its author's code
     model = loaded.model(config["trainer"]["accelerator"], trust=own)
     results: dict[str, Any] = {"step": loaded.step}
-    for split in problem.splits():
-        if split != "train":
-            result = problem.evaluate(model, loaded.vocabularies, split, metrics=metrics, name=f"{name}/{split}")
-            results[split] = result.as_dict()
-            result.write(folder.path / "translations" / f"{name}.{split}")
+    for split in problem.held_out():
+        result = problem.evaluate(model, loaded.vocabularies, split, metrics=metrics, name=f"{name}/{split}")
+        results[split] = result.as_dict()
+        result.write(folder.path / "translations" / f"{name}.{split}")
     return results
 
 
@@ -57,7 +56,7 @@ def show(folder: RunFolder, problem: Problem, *, samples: int = 4) -> None:
         f"{name} {split}": scored
         for name, splits in result["scores"].items()
         for split, scored in splits.items()
-        if split != "step"
+        if split in ("dev", "test") or (split != "step" and name == "averaged")  # else the table is too wide
     }
     known = {key: score for scored in sets.values() for key, score in scored.items() if key != "sentences"}
     table = Table("", *sets)

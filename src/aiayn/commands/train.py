@@ -151,6 +151,7 @@ def fit(trainer: Trainer, problem: Problem, folder: RunFolder) -> None:
         log_steps=config["training"]["log_steps"],
         seed=config["seed"],
         contents=checkpoint.contents(config, problem.vocabularies),
+        held_out=problem.held_out(),
         replica=replica,
     )
     batches = problem.batches(step, accumulation=accumulation, replica=replica)

@@ -1,5 +1,7 @@
 """The LightningDataModule: token-budget batches of a prepared corpus, each replica its share (section 5.1)."""
 
+from collections.abc import Sequence
+
 from lightning.pytorch import LightningDataModule
 
 from aiayn.data.batching import PairDataset, StepLoader, TokenBatchSampler
@@ -10,10 +12,11 @@ DEV_TOKENS = 4096  # source or target tokens of a dev batch on one device
 
 
 class ParallelDataModule(LightningDataModule):
-    """Batches for training and for the dev set.
+    """Batches for training, and of all that is held out.
 
     Args:
         corpus: The prepared corpus.
+        held_out: Splits that are validated.
         tokens_per_batch: Source and target tokens of one optimizer step over all devices, at most.
         accumulation: Micro-batches of a replica in a step.
         replica: Whose share is wanted.
@@ -22,10 +25,19 @@ class ParallelDataModule(LightningDataModule):
     """
 
     def __init__(
-        self, corpus: Corpus, *, tokens_per_batch: int, accumulation: int, replica: Replica, seed: int, workers: int
+        self,
+        corpus: Corpus,
+        *,
+        held_out: Sequence[str],
+        tokens_per_batch: int,
+        accumulation: int,
+        replica: Replica,
+        seed: int,
+        workers: int,
     ) -> None:
         super().__init__()
         self.corpus = corpus
+        self.held_out = held_out
         self.tokens_per_batch = tokens_per_batch
         self.accumulation = accumulation
         self.replica = replica
@@ -35,9 +47,12 @@ class ParallelDataModule(LightningDataModule):
     def train_dataloader(self) -> StepLoader:
         return self._loader("train", self.tokens_per_batch, accumulation=self.accumulation, shuffle=True)
 
-    def val_dataloader(self) -> StepLoader:
-        tokens = max(DEV_TOKENS, self.corpus.pairs("dev").longest) * self.replica.count
-        return self._loader("dev", tokens, accumulation=1, shuffle=False)
+    def val_dataloader(self) -> list[StepLoader]:
+        return [self._held_out(split) for split in self.held_out]
+
+    def _held_out(self, split: str) -> StepLoader:
+        tokens = max(DEV_TOKENS, self.corpus.pairs(split).longest) * self.replica.count
+        return self._loader(split, tokens, accumulation=1, shuffle=False)
 
     def _loader(self, split: str, tokens_per_batch: int, *, accumulation: int, shuffle: bool) -> StepLoader:
         assert self.trainer is not None

@@ -4,15 +4,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.nn import functional
 
 from aiayn.data.batching import Batch
 from aiayn.data.ragged import Ragged
 from aiayn.data.tokenizer import Vocabularies
+from aiayn.model import likelihood
 from aiayn.model.model import Model
-
-PROJECTED = 1024  # target positions whose logits are in memory at once
 
 
 @torch.inference_mode()
@@ -41,18 +38,8 @@ def log_likelihoods(
     pieces = np.array([len(tokens) + 1 for tokens in target])
     sums = np.zeros(len(pieces))
     for rows, batch in batches(model, source, target, tokens_per_batch=tokens_per_batch):
-        labels = batch.target[:, 1:]
-        real = model(batch).features.flatten(0, 1)[batch.positions], labels.flatten()[batch.positions]
-        parts = zip(*(each.split(PROJECTED) for each in real), strict=True)
-        found = torch.zeros(labels.numel(), dtype=torch.float64)
-        found[batch.positions.cpu()] = torch.cat([_gathered(model, features, label) for features, label in parts])
-        sums[rows] = found.view(labels.shape).sum(1).numpy()
+        sums[rows] = likelihood.log_likelihoods(model, batch).numpy()
     return sums, pieces
-
-
-def _gathered(model: Model, features: Tensor, labels: Tensor) -> Tensor:
-    """Log-probabilities of `labels` `(positions,)`, on the CPU."""
-    return -functional.cross_entropy(model.project(features).float(), labels, reduction="none").double().cpu()
 
 
 def batches(

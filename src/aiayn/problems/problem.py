@@ -96,6 +96,10 @@ class Problem(ABC):
     def splits(self) -> list[str]:
         """Names of the parts, `train` and `dev` among them."""
 
+    def held_out(self) -> list[str]:
+        """The parts that are not trained on, `dev` first: the order of the loaders that validate."""
+        return sorted((split for split in self.splits() if split != "train"), key=lambda split: split != "dev")
+
     @abstractmethod
     def size(self, split: str) -> int:
         """How many examples there are."""
@@ -110,7 +114,7 @@ class Problem(ABC):
 
     @abstractmethod
     def batches(self, step: StepSize, *, accumulation: int, replica: Replica) -> LightningDataModule:
-        """A replica's share of the steps of training, each in so many micro-batches, and of the dev set."""
+        """A replica's share of the steps of training, each in so many micro-batches, and of what is `held_out`."""
 
     @abstractmethod
     def flops(self, model: Model, target_tokens: int) -> float:

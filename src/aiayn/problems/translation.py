@@ -103,6 +103,7 @@ class Translation(Problem):
         """See `Problem`."""
         return ParallelDataModule(
             self.prepared,
+            held_out=self.held_out(),
             tokens_per_batch=step.tokens_per_batch,
             accumulation=accumulation,
             replica=replica,

@@ -26,7 +26,7 @@ from aiayn.stored_config import is_older
 
 PACKAGES = ("torch", "lightning", "hydra-core", "sentencepiece", "sacrebleu")
 CODE = ("src", "conf", "experiments", "sweeps", "pyproject.toml", "requirements.lock")  # what a run is made of
-RESULTS = ("translations", "metrics", "tensorboard", "wandb_id.txt", "wandb_step.txt")  # and checkpoints
+RESULTS = ("translations", "likelihoods", "metrics", "tensorboard", "wandb_id.txt", "wandb_step.txt")  # and checkpoints
 
 
 class RunFolder:

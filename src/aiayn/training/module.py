@@ -6,7 +6,7 @@ change the experiment. What Lightning calls a batch is such a step.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,6 +19,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from aiayn.data.batching import Batch, Step
 from aiayn.data.replica import ALONE, Replica
+from aiayn.model.likelihood import log_likelihoods
 from aiayn.model.model import Model
 
 LOGGED = ("loss", "nll", "perplexity", "learning_rate", "tokens_per_second")  # as train/NAME, whatever the model
@@ -74,7 +75,11 @@ class TrainingModule(LightningModule):
         log_steps: Optimizer steps between two lines of the log.
         seed: Of the dropout masks.
         contents: What every checkpoint holds besides (`checkpoint.contents`).
+        held_out: Names of the splits that are validated, in the order of their loaders; `dev` is one.
         replica: Whose share of the batches this is.
+
+    Attributes:
+        likelihoods: Of the last validation, by split: ln P of each target and its tokens, float64, `(examples, 2)`.
     """
 
     def __init__(
@@ -87,6 +92,7 @@ class TrainingModule(LightningModule):
         log_steps: int,
         seed: int,
         contents: dict[str, Any],
+        held_out: Sequence[str] = ("dev",),
         replica: Replica = ALONE,
     ) -> None:
         super().__init__()
@@ -95,12 +101,14 @@ class TrainingModule(LightningModule):
         self.log_steps = log_steps
         self.seed = seed
         self.contents = contents
+        self.held_out = held_out
         self.replica = replica
         self.rate = 0.0  # the learning rate of the last step
         self.names: list[str] = []  # of the losses
         self.sums = torch.zeros(())  # this replica's losses since the last line of the log, (losses,)
         self.tokens = 0  # real target tokens of all replicas since then
-        self.dev_sums = torch.zeros(2)  # nll and tokens of this replica
+        self.found: dict[str, list[np.ndarray]] = {}  # of this replica: example, ln P and tokens, `(pairs, 3)` each
+        self.likelihoods: dict[str, np.ndarray] = {}
 
     def on_train_batch_start(self, batch: Step, batch_idx: int) -> None:
         # Here and not when the line is written: a checkpoint that lies between holds the sums in any case.
@@ -160,15 +168,21 @@ class TrainingModule(LightningModule):
             found["learning_rate"] = self.rate
             self.log_dict({f"train/{name}": value for name, value in found.items()}, batch_size=1)
 
-    def validation_step(self, step: Step) -> None:
+    def validation_step(self, step: Step, batch_idx: int = 0, dataloader_idx: int = 0) -> None:
         for batch in step.batches:
-            nll = losses(self.model, batch, self.loss)["nll"]
-            self.dev_sums = self.dev_sums.to(nll.device) + torch.stack([nll, nll.new_tensor(len(batch.positions))])
+            tokens = np.bincount(batch.positions.cpu() // (batch.target.size(1) - 1), minlength=len(batch.target))
+            columns = batch.indices.cpu().numpy(), log_likelihoods(self.model, batch).numpy(), tokens
+            self.found.setdefault(self.held_out[dataloader_idx], []).append(np.stack(columns, axis=1))
 
     def on_validation_epoch_end(self) -> None:
-        nll, tokens = self.replica.sum(self.dev_sums).tolist()
-        self.dev_sums = torch.zeros_like(self.dev_sums)
-        self.log("dev/perplexity", math.exp(min(nll / tokens, 50)), batch_size=1)
+        self.likelihoods = {}
+        for split, own in self.found.items():
+            every = np.concatenate(self.replica.gather(np.concatenate(own)))
+            every = every[every[:, 0] >= 0]  # without fillers
+            self.likelihoods[split] = every[np.argsort(every[:, 0]), 1:]
+            log_p, tokens = self.likelihoods[split].sum(0)
+            self.log(f"{split}/perplexity", math.exp(min(-log_p / tokens, 50)), batch_size=1)
+        self.found = {}
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         try:

@@ -24,17 +24,22 @@ def multi30k(
         path: Folder with the files of github.com/multi30k/dataset, data/task1/raw; may be absent.
         source_language: "en", "de" or "fr" (the hub's copy has no French).
         target_language: As source_language.
-        test_set: Which test set becomes "test"; the hub's copy has test_2016_flickr only.
+        test_set: Which test set becomes "test"; the others of the folder keep their names. The hub's copy has
+            test_2016_flickr only.
         revision: Commit of the hub's copy.
     """
     if path is not None and (folder := Path(path)).is_dir():
-        names = {"train": "train", "dev": "val", "test": test_set}
-        languages = {"source": source_language, "target": target_language}
-        return TextFiles(
-            **{
-                split: {side: folder / f"{name}.{language}.gz" for side, language in languages.items()}
-                for split, name in names.items()
+
+        def files(name: str) -> dict[str, Path]:
+            return {
+                "source": folder / f"{name}.{source_language}.gz",
+                "target": folder / f"{name}.{target_language}.gz",
             }
+
+        found = {file.name.partition(".")[0] for file in folder.glob(f"test_*.{source_language}.gz")}
+        others = sorted(name for name in found - {test_set} if files(name)["target"].is_file())
+        return TextFiles(
+            train=files("train"), dev=files("val"), test=files(test_set), tests={name: files(name) for name in others}
         )
     if test_set != "test_2016_flickr":
         raise ValueError(f"data.test_set={test_set} needs the files of Multi30k, and data.path={path} is no folder.")

@@ -1,5 +1,6 @@
 """Your own line-aligned files."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,10 @@ class TextFiles:
             all, evaluating those of what it decodes.
         dev: The same for the development set.
         test: The same for the test set.
+        tests: The same for further test sets, by name.
+
+    Raises:
+        ValueError: if one of `tests` is named as another split, or has a name that no file can have.
     """
 
     def __init__(
@@ -27,8 +32,15 @@ class TextFiles:
         train: Mapping[str, Files] | None = None,
         dev: Mapping[str, Files] | None = None,
         test: Mapping[str, Files] | None = None,
+        tests: Mapping[str, Mapping[str, Files]] | None = None,
     ) -> None:
         given = {"train": train, "dev": dev, "test": test}
+        for name, files in (tests or {}).items():
+            if name in given or not re.fullmatch(r"\w[\w.-]*", name):
+                raise ValueError(
+                    f"data.tests.{name}: name a test set otherwise, by letters, digits, and none of .-_ first."
+                )
+            given[name] = files
         self.given = {split: files for split, files in given.items() if files and any(files.values())}
 
     def splits(self) -> list[str]:
