@@ -122,6 +122,19 @@ def test_a_row_that_cannot_run_names_its_rule(base: dict[str, Any], changes: dic
     assert "\n" not in refused
 
 
+def test_a_row_of_another_optimizer_is_not_refused_for_adams_memory(base: dict[str, Any]) -> None:
+    large = {"data__tokens_per_device": None, "data__tokens_per_batch": 200_000}
+    for optimizer, refused in (("Adam", True), ("AdamW", True), ("SGD", False), ("Adafactor", False)):
+        row = changed(
+            base,
+            **large,
+        )
+        row.training.optimizer._target_ = f"torch.optim.{optimizer}"
+        plan = plan_row(row, "x", P100)
+        assert (plan.refused is not None) == refused
+        assert any("as for Adam" in note for note in notes([plan], [row], P100)) == (not refused)
+
+
 def test_the_remedy_for_memory_helps(base: dict[str, Any]) -> None:
     changes = {"data__tokens_per_device": None, "data__tokens_per_batch": 200_000}
     refused = plan_row(changed(base, **changes), "row", P100).refused or ""

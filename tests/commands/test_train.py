@@ -11,6 +11,7 @@ from test_plan import Gated
 from torch import Tensor
 
 from aiayn.callbacks.speed import TrainingSpeed
+from aiayn.commands.evaluate import show
 from aiayn.commands.train import read_newest, train, training_cost
 from aiayn.model.view import View
 from aiayn.problems.translation import Translation
@@ -25,6 +26,17 @@ def test_a_damaged_newest_checkpoint_is_named_with_what_remains_without_it(tmp_p
     older.unlink()
     with pytest.raises(ValueError, match=r"step_0000011\.ckpt .*Delete it, and the same command starts anew"):
         read_newest(newest)
+
+
+def test_what_a_run_has_come_to_has_the_decimals_of_each_score(capsys: pytest.CaptureFixture[str]) -> None:
+    values = {"f1": ("F1", 0.91234), "bleu": ("BLEU", 27.3145)}
+    scores = {key: {"name": name, "value": value, "signature": "x"} for key, (name, value) in values.items()}
+    result = {"scores": {"last": {"step": 7, "dev": {"sentences": 3, **scores}}}, "parameters": 5, "steps": 7}
+    result |= {"target_tokens": 11, "training_seconds": 2.0, "tokens_per_second": 5.5}
+    show(SimpleNamespace(result=result, path=Path("nowhere")), SimpleNamespace(splits=lambda: ["dev"]))  # type: ignore[arg-type]
+    said = capsys.readouterr().out
+    assert "0.9123" in said
+    assert " 27.31 " in said
 
 
 @pytest.mark.parametrize(

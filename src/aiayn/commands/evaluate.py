@@ -21,7 +21,7 @@ from aiayn.commands.inputs import (
     evaluated_problem,
     metric_options,
 )
-from aiayn.evaluation.metric import Metric
+from aiayn.evaluation.metric import Metric, digits
 from aiayn.files import write_text
 from aiayn.identity import made_of
 from aiayn.inference import ensemble
@@ -61,9 +61,9 @@ def show(folder: RunFolder, problem: Problem, *, samples: int = 4) -> None:
     known = {key: score for scored in sets.values() for key, score in scored.items() if key != "sentences"}
     table = Table("", *sets)
     for key, score in known.items():
-        table.add_row(
-            score["name"], *(f"{scored[key]['value']:.2f}" if key in scored else "" for scored in sets.values())
-        )
+        values = [scored[key]["value"] if key in scored else None for scored in sets.values()]
+        places = digits(value for value in values if value is not None)
+        table.add_row(score["name"], *("" if value is None else f"{value:.{places}f}" for value in values))
     console.print(table)
     for score in known.values():
         console.print(f"{score['name']}: {score['signature']}", soft_wrap=True, highlight=False)

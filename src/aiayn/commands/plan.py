@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from aiayn.cost.estimate import GIB, Assumptions, Plan, chosen_precision, estimate
+from aiayn.cost.estimate import GIB, TWO_MOMENTS, Assumptions, Plan, chosen_precision, estimate
 from aiayn.errors import explain
 from aiayn.files import write_text
 from aiayn.runs.run import names_of, read_rows
@@ -181,6 +181,8 @@ def notes(plans: Sequence[Plan], rows: Sequence[DictConfig], assumptions: Assump
         "step holds.",
         "Memory: of one device, at most: weights, gradients, Adam, a micro-batch; not the half GiB that CUDA takes.",
     ]
+    if any(target_of(row) not in TWO_MOMENTS for row in rows):
+        lines.append("Memory is as for Adam also where another optimizer is chosen; no such row is refused for it.")
     if any(row.scale.width != 1 or row.scale.depth != 1 for row in rows):
         lines.append(f"scale={rows[0].scale.name}: the paper's figures are those of its own sizes.")
     elif any(row.parameters and row.paper_parameters and not same_millions(row) for row in plans):
@@ -195,6 +197,11 @@ def notes(plans: Sequence[Plan], rows: Sequence[DictConfig], assumptions: Assump
         )
     lines.extend(f"{row.name} is refused: {row.refused}" for row in plans if row.refused)
     return lines
+
+
+def target_of(row: DictConfig) -> Any:
+    """The class of a row's optimizer; None where the row does not say."""
+    return OmegaConf.select(row, "training.optimizer._target_")
 
 
 def same_millions(row: Plan) -> bool:

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from aiayn.arguments import check_groups
 from aiayn.data.parallel_text import read_lines
-from aiayn.evaluation.metric import LanguageError, Metric, counted, ter_last
+from aiayn.evaluation.metric import LanguageError, counted, ter_last, usable
 from aiayn.files import write_text
 from aiayn.schema import output_of, path_of
 
@@ -56,7 +56,12 @@ def score(cfg: DictConfig) -> None:
     for file, lines in zip([cfg.hypotheses, *files], [hypotheses, *references], strict=True):
         warn_of_marks(str(file), lines)
     scores = {}
-    for key, metric in ter_last(usable(metrics, cfg.language)).items():
+    found = usable(metrics, cfg.language, left_out=LanguageError if len(metrics) > 1 else ())
+    if not found:
+        raise ValueError(
+            f"none of metrics=[{','.join(metrics)}] can score language={cfg.language}; choose bleu or chrf."
+        )
+    for key, metric in ter_last(found).items():
         scores[key], _ = counted(metric, hypotheses, references, cfg.language)
         print(scores[key], flush=True)
     if output:
@@ -65,31 +70,9 @@ def score(cfg: DictConfig) -> None:
             "references": files,
             "language": cfg.language,
             "sentences": len(hypotheses),
-            "scores": {key: asdict(found) for key, found in scores.items()},
+            "scores": {key: asdict(one) for key, one in scores.items()},
         }
         write_text(output, json.dumps(content, indent=2) + "\n")
-
-
-def usable(metrics: dict[str, Metric], language: str | None) -> dict[str, Metric]:
-    """The metrics that know the language.
-
-    What one of them lacks otherwise, such as the language, shows here, before minutes have passed.
-
-    Raises:
-        ValueError: as the metrics, or if all of them are left out.
-    """
-    found = {}
-    for key, metric in metrics.items():
-        try:
-            metric.signature(language)
-            found[key] = metric
-        except LanguageError as error:
-            if len(metrics) == 1:
-                raise
-            log.warning("%s is left out: %s", key, error)
-    if not found:
-        raise ValueError(f"none of metrics=[{','.join(metrics)}] can score language={language}; choose bleu or chrf.")
-    return found
 
 
 def warn_of_marks(file: str, lines: Sequence[str]) -> None:

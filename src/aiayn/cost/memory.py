@@ -103,9 +103,9 @@ def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = F
 def training_memory(model: Model, *, activations: float, tokens: float, bfloat16: bool, devices: int) -> float:
     """Bytes that a GPU needs at most, which is while it computes the loss of a micro-batch.
 
-    Weights, gradients and Adam's two moments are float32; mixed precision casts the weights besides, and data-parallel
-    training copies the gradients to where they are averaged. Neither the CUDA context (about half a GiB) nor what the
-    allocator cannot use is in it; on a CPU the latter was half as much again.
+    Weights, gradients and Adam's two moments, whatever the optimizer is, are float32; mixed precision casts the weights
+    besides, and data-parallel training copies the gradients to where they are averaged. Neither the CUDA context (about
+    half a GiB) nor what the allocator cannot use is in it; on a CPU the latter was half as much again.
 
     Args:
         model: On the meta device.

@@ -137,14 +137,25 @@ def panel(
     return {key: scores[key] for key in metrics if key in scores}, counts
 
 
-def usable(metrics: Mapping[str, Metric], language: str) -> dict[str, Metric]:
-    """The metrics that can score a language; of the others it is said what they lack, before the decoding."""
+def usable(
+    metrics: Mapping[str, Metric],
+    language: str | None,
+    *,
+    left_out: type[ValueError] | tuple[type[ValueError], ...] = ValueError,
+) -> dict[str, Metric]:
+    """The metrics that can score a language; of the others it is said what they lack, before minutes have passed.
+
+    Args:
+        metrics: By key.
+        language: Of the text.
+        left_out: Errors for which a metric is left out; others are raised.
+    """
     found = {}
     for key, metric in metrics.items():
         try:
             metric.signature(language)
             found[key] = metric
-        except ValueError as error:
+        except left_out as error:
             log.warning("%s is left out: %s", key, error)
     return found
 
