@@ -330,7 +330,7 @@ PATHS = (
         for split in ("train", "dev", "test")
         for side in ("source", "target")
     ),
-    *("checkpoint", "checkpoints", "run", "input", "output", "folder", "plan.output"),
+    *("checkpoint", "checkpoints", "run", "input", "output", "folder", "against", "plan.output"),
     *("hypotheses", "references", "source", "target", "a", "b"),
 )
 # ... but for what is none in these tasks.

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from fake_runs import METRICS, config, write_run
 
+from aiayn.report.agreement import Comparison
 from aiayn.report.formats import to_csv
 from aiayn.report.page import page
 from aiayn.report.plots import plots
@@ -28,6 +29,8 @@ class Twice:
     def value(self, sums):
         return 2 * sums[..., 0] / sums[..., 1]
 """
+
+NOTHING = Comparison([], "")
 
 
 def rows(folder: Path, *, trusted: tuple[str, ...] = (), **keys: Any) -> list[Row]:
@@ -50,7 +53,7 @@ def test_a_table_goes_by_the_objective_and_says_where_less_is_better(tmp_path: P
     assert said["TER - base"].endswith("; less is better; one seed: the spread of training is not in it")
     assert "of TER against base" in said["p, sentences"]
     assert "BLEU" not in said
-    html = page("x", found, [], [], [])
+    html = page("x", found, [], [], NOTHING, [])
     assert ">TER</button>" in html
     assert ">BLEU</button>" not in html
 
@@ -58,7 +61,7 @@ def test_a_table_goes_by_the_objective_and_says_where_less_is_better(tmp_path: P
 def test_plots_and_live_tables_go_by_the_objective(tmp_path: Path) -> None:
     found = rows(tmp_path, objective="ter")
     curves, flops = plots(found)
-    assert (curves.title, curves.panels[0].y_label) == ("Dev TER in training", "dev TER")
+    assert (curves.title.split(",")[0], curves.panels[0].y_label) == ("Dev TER in training", "dev TER")
     ends = [line.points[-1][1] for line in curves.panels[0].lines]
     assert ends[0] < ends[1]
     assert flops.panels[0].y_label == "TER, dev"

@@ -12,6 +12,7 @@ from browser import shown
 from fake_runs import config, write_run
 from matplotlib.figure import Figure
 
+from aiayn.report.agreement import Comparison
 from aiayn.report.page import page
 from aiayn.report.plots import draw, plots
 from aiayn.report.rows import Row, bootstrap, rows_of
@@ -19,6 +20,8 @@ from aiayn.report.table import notes
 from aiayn.runs.run import read_folder
 
 EVIL = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">$\\nosuch$"
+
+NOTHING = Comparison([], "")
 
 
 @pytest.fixture
@@ -48,7 +51,7 @@ def test_marginals_show_the_rows_that_differ_from_base_in_one_setting(rows: list
     figure = rows[0].figure("bleu_paper")
     assert figure is not None
     assert ours.points[-1] == (8, figure.mean, "base", figure.deviation)
-    assert len(curves.panels[0].lines) == 8
+    assert len(curves.panels[0].lines) == 4
     assert [line.name for line in flops.panels[0].lines] == ["base", "row1", "row2", EVIL, "paper"]
     assert flops.panels[0].y_label == "BLEU as in paper, dev"
     assert flops.panels[0].lines[0].points[0][1] == figure.mean
@@ -110,7 +113,7 @@ def test_a_plot_that_cannot_be_drawn_leaves_the_old_one(
 
 def test_text_of_the_page_is_escaped(rows: list[Row]) -> None:
     rows[2].told["training.max_steps"] = EVIL  # a figure, for all the page knows
-    html = page(EVIL, rows, notes(rows, EVIL), [], plots(rows))
+    html = page(EVIL, rows, notes(rows, EVIL), [], NOTHING, plots(rows))
     assert EVIL not in html
     assert html.count("</script>") == 3
     assert unescape(re.search("<title>(.*?)</title>", html)[1]) == EVIL  # type: ignore[index]
@@ -120,19 +123,19 @@ def test_text_of_the_page_is_escaped(rows: list[Row]) -> None:
 
 
 def test_rows_have_their_folders_as_tooltips_and_commands_a_line(rows: list[Row]) -> None:
-    html = page("rows", rows, [], [], [])
+    html = page("rows", rows, [], [], NOTHING, [])
     assert '<tr title="base\nbase2"><td class="text">base</td>' in html
     assert html.count('<td class="text cut" tabindex="0" title="python run.py ') == 8
     rows[0].runs[0].row = EVIL
-    assert EVIL not in page("rows", rows, [], [], [])
+    assert EVIL not in page("rows", rows, [], [], NOTHING, [])
 
 
 @pytest.mark.slow
 def test_a_browser_draws_the_figures_without_the_network(rows: list[Row], chromium: str, tmp_path: Path) -> None:
     file = tmp_path / "index.html"
     drawn = plots(rows)
-    lines = sum(len(panel.lines) for plot in drawn for panel in plot.panels)
-    file.write_text(page("rows", rows, notes(rows, EVIL), [], drawn), encoding="utf-8")
+    lines = sum(1 + line.banded for plot in drawn for panel in plot.panels for line in panel.lines)
+    file.write_text(page("rows", rows, notes(rows, EVIL), [], NOTHING, drawn), encoding="utf-8")
     # Sorted by BLEU at the end, so that the order of the rows shows that a click works.
     click = "<script>[...document.querySelectorAll('th button')].find((b) => b.textContent === 'BLEU').click()"
     file.write_text(file.read_text(encoding="utf-8").replace("</body>", f"{click}</script></body>"), encoding="utf-8")

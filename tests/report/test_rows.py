@@ -193,8 +193,8 @@ def test_rows_that_cannot_be_compared_have_no_p_value(tmp_path: Path, spoilt: st
         np.savez(file, **sentences(0.6, nats=1.6, seed=1, count=50))
     rows = rows_of(read_folder(tmp_path))
     bootstrap(rows)
-    assert not rows[1].p_values
-    assert not rows[1].apart
+    spared = {"perplexity", "ter"} if spoilt in ("wrong shape", "not finite") else set()  # it was BLEU's alone
+    assert set(rows[1].p_values) == set(rows[1].apart) == spared
     assert rows[1].figure("bleu") is not None
 
 

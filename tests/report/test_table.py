@@ -9,6 +9,7 @@ import pytest
 from fake_runs import SIGNATURE, config, write_run
 from rich.console import Console
 
+from aiayn.report.agreement import Comparison
 from aiayn.report.formats import latex, markdown, to_csv, to_latex, to_markdown, to_terminal
 from aiayn.report.plots import marginals
 from aiayn.report.rows import Row, bootstrap, rows_of
@@ -227,7 +228,7 @@ def test_text_that_a_spreadsheet_would_compute_is_quoted_and_figures_are_not(tab
 
 def test_no_file_passes_an_escape_sequence_on(table3: list[Row]) -> None:
     table3[0].name = "\x1b[2Jx\x9b"
-    for text in (to_csv(table3), to_markdown(table3, [("x", "\x1b")], []), to_latex(table3, [])):
+    for text in (to_csv(table3), to_markdown(table3, [("x", "\x1b")], [], Comparison([], "")), to_latex(table3, [])):
         assert not set(text) & set("\x1b\x9b")
 
 
@@ -244,7 +245,7 @@ def test_notes_warn_of_smaller_twins_and_other_settings(tmp_path: Path) -> None:
 
 def test_markdown_is_one_table_whatever_the_names(table3: list[Row]) -> None:
     table3[0].name = "a|b*c*\n<b>`_x_`"
-    lines = to_markdown(table3, [("command", "a | b_c")], []).split("\n")
+    lines = to_markdown(table3, [("command", "a | b_c")], [], Comparison([], "")).split("\n")
     assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines[:5]}) == 1
     assert lines[1].startswith("| :-- | :-- |")
     assert r"a\|b\*c\* &lt;b>\`\_x\_\`" in lines[2]

@@ -14,16 +14,17 @@ from omegaconf import DictConfig, OmegaConf
 from rich.text import Text
 
 from aiayn.files import write_text
+from aiayn.report.agreement import Comparison, agreements, ceiling, of_paper, of_report
 from aiayn.report.claims import Claim, Verdict, claims_about, judge
 from aiayn.report.formats import to_csv, to_latex, to_markdown, to_terminal
 from aiayn.report.page import page
-from aiayn.report.plots import draw, plots
+from aiayn.report.plots import agreement_plots, draw, plots
 from aiayn.report.rows import Row, bootstrap, rows_of
 from aiayn.report.table import Notes, notes, verdict_cells, verdict_note
 from aiayn.runs.run import Run, read_folder, read_rows
 from aiayn.terminal import Terminal, visible
 
-OF_REPORT = ("task=", "folder=", "report.", "claims")  # overrides that the sweep itself did not have
+OF_REPORT = ("task=", "folder=", "against=", "report.", "claims")  # overrides that the sweep itself did not have
 
 
 def report(*configs: DictConfig) -> None:
@@ -49,7 +50,16 @@ def report(*configs: DictConfig) -> None:
     bootstrap(rows)
     verdicts = judge(read_claims(cfg, rows), rows)
     folder = common_folder(runs) if is_sweep else Path(cfg.folder)
-    write(folder, rows, notes(rows, command() if is_sweep else ""), verdicts)
+    comparison = compared(rows, cfg)
+    write(folder, rows, notes(rows, command() if is_sweep else ""), verdicts, comparison)
+
+
+def compared(rows: Sequence[Row], cfg: DictConfig) -> Comparison:
+    """The rows beside those of the report `against`, or else beside the paper's."""
+    reference = of_report(Path(cfg.against)) if cfg.against else of_paper(rows)
+    found = agreements(rows, reference, min_difference=cfg.report.min_difference)
+    whose = f"{Path(cfg.against)}" if cfg.against else "the paper"
+    return Comparison(found, whose, ceiling(reference, rows[0].objective))
 
 
 def read_claims(cfg: DictConfig, rows: Sequence[Row]) -> list[Claim]:
@@ -72,14 +82,14 @@ def command() -> str:
     return shlex.join(["python", "src/run.py", *overrides])
 
 
-def write(folder: Path, rows: Sequence[Row], known: Notes, verdicts: Sequence[Verdict]) -> None:
+def write(folder: Path, rows: Sequence[Row], known: Notes, verdicts: Sequence[Verdict], comparison: Comparison) -> None:
     """Write the files into `report` below the folder, and print the table and where they are."""
     target = folder / "report"
     target.mkdir(parents=True, exist_ok=True)
-    drawn = plots(rows)
+    drawn = [*plots(rows), *agreement_plots(comparison)]
     texts = {
-        "index.html": page(folder.resolve().name, rows, known, verdicts, drawn),
-        "table.md": to_markdown(rows, known, verdicts),
+        "index.html": page(folder.resolve().name, rows, known, verdicts, comparison, drawn),
+        "table.md": to_markdown(rows, known, verdicts, comparison),
         "table.csv": to_csv(rows),
         "table.tex": to_latex(rows, known),
     }
@@ -87,13 +97,13 @@ def write(folder: Path, rows: Sequence[Row], known: Notes, verdicts: Sequence[Ve
         write_text(target / name, text)
     for plot in drawn:
         draw(plot, target / f"{plot.name}.png")
-    show(rows, known, verdicts)
+    show(rows, known, verdicts, comparison)
     for name in (*texts, *(f"{plot.name}.png" for plot in drawn)):
         print(visible(target / name))
 
 
-def show(rows: Sequence[Row], known: Notes, verdicts: Sequence[Verdict]) -> None:
-    """Print the table, what is to know about it, and the verdicts."""
+def show(rows: Sequence[Row], known: Notes, verdicts: Sequence[Verdict], comparison: Comparison) -> None:
+    """Print the table, what is to know about it, the verdicts, and how far to believe the order of the rows."""
     console = Terminal()
     console.print(to_terminal(rows, width=console.width))
     for label, text in known:
@@ -104,3 +114,5 @@ def show(rows: Sequence[Row], known: Notes, verdicts: Sequence[Verdict]) -> None
         console.print(Text.assemble((f"\n{outcome}", "bold"), f":{measured} {text}"), soft_wrap=True)
     if verdicts:
         console.print(Text(f"\n{verdict_note(verdicts)}", "dim"), soft_wrap=True)
+    if comparison.agreements:
+        console.print(Text(f"\n{comparison.reading}"), soft_wrap=True)

@@ -8,6 +8,8 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
+from aiayn.report.agreement import HEADS, Comparison
+from aiayn.report.agreement import cells as agreement_cells
 from aiayn.report.claims import Verdict
 from aiayn.report.rows import SETTINGS, Row
 from aiayn.report.table import (
@@ -103,8 +105,8 @@ def inert(text: str) -> str:
     return visible(f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text)
 
 
-def to_markdown(rows: Sequence[Row], notes: Notes, verdicts: Sequence[Verdict]) -> str:
-    """A table as GitHub shows it, what is to know about it, and the claims."""
+def to_markdown(rows: Sequence[Row], notes: Notes, verdicts: Sequence[Verdict], comparison: Comparison) -> str:
+    """A table as GitHub shows it, what is to know about it, the claims, and what the order of the rows is worth."""
     shown = columns(rows)
     parts = [markdown_table([column.name for column in shown], [column.of_text for column in shown], cells(shown))]
     parts.append("\n".join(f"- **{label}**: {markdown(text)}" for label, text in notes))
@@ -112,6 +114,10 @@ def to_markdown(rows: Sequence[Row], notes: Notes, verdicts: Sequence[Verdict]) 
         lines = [verdict_cells(verdict) for verdict in verdicts]
         parts.append(markdown_table(VERDICT_HEADS, [True, False, False, False, True], lines))
         parts.append(markdown(verdict_note(verdicts)))
+    if comparison.agreements:
+        parts.append(markdown(comparison.reading))
+        lines = [agreement_cells(agreement) for agreement in comparison.agreements]
+        parts.append(markdown_table(HEADS, [True, True, *[False] * (len(HEADS) - 2)], lines))
     return "\n\n".join(filter(None, parts)) + "\n"
 
 

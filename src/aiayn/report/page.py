@@ -10,6 +10,8 @@ from html import escape
 from string import Template
 from typing import Any
 
+from aiayn.report.agreement import AGREEMENT, HEADS, Comparison
+from aiayn.report.agreement import cells as agreement_cells
 from aiayn.report.claims import FAILS, HOLDS, Verdict
 from aiayn.report.plots import Line, Panel, Plot, tidy
 from aiayn.report.rows import Row, devices, digits_of, measured, name_of
@@ -104,7 +106,14 @@ for (const plot of JSON.parse(document.getElementById("plots").textContent)) {
 """)
 
 
-def page(title: str, rows: Sequence[Row], notes: Notes, verdicts: Sequence[Verdict], plots: Sequence[Plot]) -> str:
+def page(
+    title: str,
+    rows: Sequence[Row],
+    notes: Notes,
+    verdicts: Sequence[Verdict],
+    comparison: Comparison,
+    plots: Sequence[Plot],
+) -> str:
     """The whole page; it needs no other file and no network."""
     from plotly.offline import get_plotlyjs  # here, since only a report needs it
 
@@ -131,6 +140,10 @@ def page(title: str, rows: Sequence[Row], notes: Notes, verdicts: Sequence[Verdi
                 caption=verdict_note(verdicts),
             )
         )
+    if comparison.agreements:
+        parts.append(f"<h2>How far to believe the order of these rows</h2><p>{escape(comparison.reading)}</p>")
+        lines = [agreement_cells(agreement) for agreement in comparison.agreements]
+        parts.append(html_table(HEADS, lines, text={0, 1}, caption=AGREEMENT))
     parts += [f"<h2>{escape(plot.title)}</h2>{html_plot(plot)}" for plot in plots]
     parts.append("<h2>Runs</h2>")
     objective = objective_of(rows)
@@ -260,6 +273,8 @@ def interactive(plot: Plot) -> list[dict[str, Any]]:
         named: set[str] = set()
         data = []
         for line in panel.lines:
+            if line.banded and any(point[3] for point in line.points):
+                data.append(band(line))
             data.append(trace(line, legend=alone and line.name not in named))
             named.add(line.name)
         layout = {
@@ -280,7 +295,7 @@ def trace(line: Line, *, legend: bool) -> dict[str, Any]:
     x, y, names, deviations = zip(*line.points, strict=True)
     made: dict[str, Any] = {
         "type": "scatter",
-        "mode": "+".join(["lines"] * line.connected + ["markers"] * line.marked),
+        "mode": "+".join(["lines"] * line.connected + ["markers"] * line.marked + ["text"] * line.named),
         "x": x,
         "y": y,
         "text": [verbatim(name) for name in names],
@@ -291,9 +306,20 @@ def trace(line: Line, *, legend: bool) -> dict[str, Any]:
         "line": {"color": line.color, "width": 1.5},
         "marker": {"color": line.color, "size": 7},
     }
-    if any(deviations):
+    if line.named:
+        made |= {"textposition": "top right", "textfont": {"size": 9}}
+    if any(deviations) and not line.banded:
         made["error_y"] = {"type": "data", "array": [deviation or 0 for deviation in deviations], "thickness": 1}
     return made
+
+
+def band(line: Line) -> dict[str, Any]:
+    """The deviations of a line as an area about it."""
+    upper = [(x, y + (deviation or 0)) for x, y, _, deviation in line.points]
+    lower = [(x, y - (deviation or 0)) for x, y, _, deviation in line.points]
+    x, y = zip(*upper, *reversed(lower), strict=True)
+    area = {"fill": "toself", "fillcolor": f"{line.color}26", "mode": "none", "hoverinfo": "skip"}
+    return {"type": "scatter", "x": x, "y": y, "legendgroup": line.name, "showlegend": False, **area}
 
 
 def verbatim(text: str) -> str:

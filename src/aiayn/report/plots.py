@@ -1,13 +1,17 @@
 """What the plots show, as plain points; and the plots as PNG files. The page draws the same points for the mouse."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from aiayn.files import write_bytes
+from aiayn.report.agreement import Comparison
 from aiayn.report.rows import SETTINGS, Row, base_of, differing, measured, name_of
 from aiayn.report.table import (
     AS_IN_PAPER,
@@ -40,6 +44,8 @@ class Line:
         color: `#rrggbb`.
         connected: Whether a line goes through them.
         marked: Whether each has a marker.
+        named: Whether each has its name beside it.
+        banded: Whether deviations are a band about the line, and not bars.
     """
 
     name: str
@@ -47,6 +53,8 @@ class Line:
     color: str
     connected: bool = True
     marked: bool = True
+    named: bool = False
+    banded: bool = False
 
 
 @dataclass
@@ -146,20 +154,44 @@ def differ(row: Row, base: Row) -> set[str]:
 
 
 def learning_curves(rows: Sequence[Row]) -> Plot:
-    """The objective on dev over optimizer steps, one line a run, one colour a row."""
+    """The objective on dev over optimizer steps: of each row the mean over its seeds, and a band of their deviation."""
     lines, key = [], objective_of(rows)
     for number, row in enumerate(rows):
-        for run in row.runs:
-            steps, values = run.metrics.get(f"dev/{key}", ((), ()))
-            name = row.called(run)
-            points = [
-                (float(x), float(y), name, None) for x, y in zip(steps, values, strict=True) if math.isfinite(float(y))
-            ]
-            if points:
-                lines.append(Line(row.name, points, COLORS[number % len(COLORS)], marked=len(points) == 1))
+        by_run = [dict(zip(*run.metrics[f"dev/{key}"], strict=True)) for run in row.runs if f"dev/{key}" in run.metrics]
+        points: list[Point] = []
+        for step in sorted(set[float]().union(*by_run)):
+            values = [float(values[step]) for values in by_run if math.isfinite(values.get(step, math.nan))]
+            if values:
+                deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
+                points.append((float(step), float(np.mean(values)), row.name, deviation))
+        if points:
+            line = Line(row.name, points, COLORS[number % len(COLORS)], marked=len(points) == 1, banded=True)
+            lines.append(line)
     name = name_of(rows, key)
     panels = [Panel("optimizer steps", f"dev {name}", lines)] if lines else []
-    return Plot("learning_curves", f"Dev {name} in training", panels)
+    return Plot("learning_curves", f"Dev {name} in training, mean and standard deviation over seeds", panels)
+
+
+def agreement_plots(comparison: Comparison) -> list[Plot]:
+    """Ours over theirs, with the rows' names; and tau over the steps of training."""
+    found, shown = comparison.agreements, []
+    for one in found:
+        if one.ours == one.theirs:
+            points = [(float(x), float(y), name, None) for x, y, name in zip(one.x, one.y, one.names, strict=True)]
+            turned = ", -ln" * (one.ours == "PPL")
+            lines = [Line("rows", points, OURS, connected=False, named=True)]
+            panel = Panel(f"{one.theirs} of {comparison.theirs}{turned}", f"our {one.ours}{turned}", lines)
+            title = f"{one.ours} beside that of {comparison.theirs}: where the orders agree, the points rise"
+            shown.append(Plot(f"agreement_{re.sub('[^a-z]+', '_', one.ours.lower())}", title, [panel]))
+    lines = [
+        Line(f"{one.ours} with {one.theirs}", [(float(step), tau, "", None) for step, tau in one.curve], color)
+        for one, color in zip(found, COLORS, strict=False)
+        if len(one.curve) > 1
+    ]
+    if lines:
+        panel = Panel("optimizer steps", "tau-b", lines)
+        shown.append(Plot("agreement_over_steps", f"How early dev's order agrees with {comparison.theirs}", [panel]))
+    return shown
 
 
 def score_over_flops(rows: Sequence[Row]) -> Plot:
@@ -204,6 +236,14 @@ def draw(plot: Plot, path: Path) -> None:
         axes = figure.add_subplot(down, plot.across, number)
         for line in panel.lines:
             x, y, _, deviations = zip(*line.points, strict=True)
+            if line.banded and any(deviations):
+                spread = [deviation or 0 for deviation in deviations]
+                low, high = np.subtract(y, spread), np.add(y, spread)
+                axes.fill_between(x, low, high, color=line.color, alpha=0.15, linewidth=0)
+                deviations = ()
+            if line.named:
+                for place in line.points:
+                    axes.annotate(verbatim(place[2]), place[:2], fontsize=6, xytext=(3, 2), textcoords="offset points")
             labels[verbatim(line.name)] = axes.errorbar(
                 x,
                 y,
@@ -226,7 +266,8 @@ def draw(plot: Plot, path: Path) -> None:
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     handles, names = list(labels.values()), list(labels)
-    figure.legend(handles, names, loc="outside right center", fontsize=8, frameon=False)
+    if len(names) > 1:
+        figure.legend(handles, names, loc="outside right center", fontsize=8, frameon=False)
     drawn = BytesIO()
     figure.savefig(drawn, format="png", dpi=120)
     write_bytes(path, drawn.getvalue())

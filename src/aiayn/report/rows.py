@@ -141,13 +141,14 @@ class Row:
 
     def figure(self, name: str) -> Figure | None:
         """A score or a value of result.json over the done runs; None where none has it."""
-        values = [value for run in self.done if (value := self._value(run, name)) is not None]
+        values = [value for run in self.done if (value := self.value(run, name)) is not None]
         if not values:
             return None
         deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
         return Figure(float(np.mean(values)), deviation, len(values))
 
-    def _value(self, run: Run, name: str) -> float | None:
+    def value(self, run: Run, name: str) -> float | None:
+        """A score, or a value of result.json, of one run; None where it has none."""
         value = run.result.get(name)
         if isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value):
             return float(value)
