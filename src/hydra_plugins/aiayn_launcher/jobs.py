@@ -108,7 +108,7 @@ def refuse(jobs: Sequence[Job], rows: Sequence["Progress"]) -> None:
 
     for job, row in zip(jobs, rows, strict=True):
         try:
-            check_run(job.config)
+            check_run(job.config, job.folder)
         except FORESEEN as error:
             log.warning("%s is refused: %s", row.name, explain(error))
             job.folder.mkdir(parents=True, exist_ok=True)
