@@ -14,8 +14,11 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import yaml
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.utils import instantiate
+from yaml import YAMLError
 
 from aiayn.files import absolute, digest
 from aiayn.trust import check_corpus
@@ -179,6 +182,20 @@ def made_of(config: Mapping[str, Any], *, own: bool) -> dict[str, str]:
         **{name: value for name, other in others.items() for value in _checkpoint_hash(other).values()},
         **code,
     }
+
+
+def claims_hashes() -> dict[str, str]:
+    """Hashes of the claims that are known now, by the names of their files; comments and layout do not count.
+
+    A run keeps them when it begins, so that a report can say whether its claims are older than what they are put to.
+    """
+    sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else []
+    folders = [Path(source.path, "claims") for source in sources if source.schema == "file"]
+    found = {}
+    for file in (file for folder in reversed(folders) for file in sorted(folder.glob("*.yaml"))):
+        with suppress(OSError, YAMLError):
+            found[file.stem] = _hash(json.dumps(yaml.safe_load(file.read_text(encoding="utf-8")), sort_keys=True))
+    return found
 
 
 def changed(result: Mapping[str, Any], *, own: bool) -> list[str]:

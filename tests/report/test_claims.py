@@ -1,8 +1,10 @@
 """Claims: what is refused, and when one holds, does not, or cannot be told."""
 
+import os
 from collections.abc import Sequence
 from itertools import permutations
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 import yaml
 from fake_runs import METRICS, config, write_run
 
+from aiayn.commands import report
 from aiayn.evaluation.significance import Interval, difference, holm
 from aiayn.report.claims import (
     FAILS,
@@ -26,6 +29,7 @@ from aiayn.report.claims import (
     read_claim,
 )
 from aiayn.report.rows import Row, bootstrap, rows_of
+from aiayn.report.table import verdict_cells
 from aiayn.runs.run import Run, read_folder
 
 ROOT = Path(__file__).parents[2]
@@ -94,6 +98,12 @@ def test_rows_are_equal_where_both_one_sided_tests_say_so(effect: float, error: 
             ENTRY | {"margin": 0.5},
             "claims.x.margin must be a number above 0 with direction=equal, and absent otherwise",
         ),
+        (ENTRY | {"carries_over": True}, "claims.x.carries_over must be true or false, with the reason in because"),
+        (
+            ENTRY | {"because": "so"},
+            "claims.x.carries_over must be true or false, .* got None and so; or leave both out",
+        ),
+        (ENTRY | {"carries_over": "yes", "because": "so"}, "claims.x.carries_over must be true or false"),
     ],
 )
 def test_malformed_claims_are_refused_in_a_line(entry: Any, message: str) -> None:
@@ -232,6 +242,38 @@ def test_rows_without_statistics_leave_a_claim_open(tmp_path: Path) -> None:
     found = rows_of(read_folder(tmp_path))
     bootstrap(found)
     assert one(claim(), found).reason == "b has no statistics"
+
+
+def test_what_was_expected_stands_beside_the_claims_of_smaller_twins(tmp_path: Path) -> None:
+    asked, texts = claim(carries_over=False, because="there are few data."), []
+    for scale in ("full", "small"):
+        for name in "ab":
+            write_run(tmp_path / scale / name, {**config(name), "scale": {"name": scale}})
+        found = rows_of(read_folder(tmp_path / scale))
+        bootstrap(found)
+        texts.append(verdict_cells(one(asked, found))[0])
+    assert texts == [asked.text, f"{asked.text} Expected of smaller twins: no, there are few data."]
+
+
+def test_a_report_says_whether_its_claims_are_older_than_the_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = SimpleNamespace(runtime=SimpleNamespace(choices={"claims": "[table3,mine]"}))
+    monkeypatch.setattr(report, "HydraConfig", SimpleNamespace(get=lambda: chosen))
+    monkeypatch.setattr(report, "claims_hashes", lambda: {"table3": "7a", "mine": "3c", "others": "5b"})
+    for place, known in enumerate(({"table3": "7a"}, {"table3": "9f"}, None)):
+        write_run(tmp_path / str(place), config("a", seed=place), claims=known)
+        os.utime(tmp_path / str(place) / "result.json", (10.0 - place, 10.0 - place))  # the later ones ended earlier
+    runs = read_folder(tmp_path)
+    told = []
+    for first in range(3):
+        found = rows_of(runs[: first + 1])
+        bootstrap(found)
+        ((_, text),) = report.claims_stamp(found, [verdict(claim(), Interval(1.0, 0.1))])
+        told.append(text)
+    assert told[0].startswith("table3 7a, as when the first run that is done began; mine 3c, changed since")
+    assert "table3 7a, changed since the first run that is done began (then 9f)" in told[1]
+    assert "does not say what they were" in told[2]
 
 
 def test_claims_are_those_both_of_whose_rows_are_there() -> None:

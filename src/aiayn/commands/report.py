@@ -1,6 +1,7 @@
 """task=report: a sweep, or any folder of runs, as a table beside the paper's figures, with plots and verdicts."""
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.text import Text
 
 from aiayn.files import write_text
+from aiayn.identity import claims_hashes
 from aiayn.report.agreement import Comparison, agreements, ceiling, of_paper, of_report
 from aiayn.report.claims import Claim, Verdict, claims_about, judge
 from aiayn.report.formats import to_csv, to_latex, to_markdown, to_terminal
@@ -50,8 +52,8 @@ def report(*configs: DictConfig) -> None:
     bootstrap(rows)
     verdicts = judge(read_claims(cfg, rows), rows)
     folder = common_folder(runs) if is_sweep else Path(cfg.folder)
-    comparison = compared(rows, cfg)
-    write(folder, rows, notes(rows, command() if is_sweep else ""), verdicts, comparison)
+    facts = [*notes(rows, command() if is_sweep else ""), *claims_stamp(rows, verdicts)]
+    write(folder, rows, facts, verdicts, compared(rows, cfg))
 
 
 def compared(rows: Sequence[Row], cfg: DictConfig) -> Comparison:
@@ -69,6 +71,23 @@ def read_claims(cfg: DictConfig, rows: Sequence[Row]) -> list[Claim]:
     configs = [cfg, *(row.config for row in rows)]
     metrics = dict.fromkeys(str(key) for config in configs for key in config.get("metrics") or {})
     return claims_about([row.name for row in rows], claims, experiments=experiments, metrics=metrics)
+
+
+def claims_stamp(rows: Sequence[Row], verdicts: Sequence[Verdict]) -> Notes:
+    """The hash of each file of claims, and whether it is as it was when the first of the done runs began."""
+    done = [run for row in rows for run in row.done]
+    if not verdicts or not done:
+        return []
+    before = min(done, key=lambda run: run.ended).result.get("claims")
+    told, chosen = [], re.findall(r"[\w.-]+", str(HydraConfig.get().runtime.choices.get("claims")))
+    for name, found in claims_hashes().items():
+        if name in chosen:
+            then = before.get(name, "not there") if isinstance(before, dict) else None
+            said = "as when the first run that is done began"
+            if then != found:
+                said = f"changed since the first run that is done began (then {then})"
+            told.append(f"{name} {found}, {said if then else 'the first run that is done does not say what they were'}")
+    return [("claims", "; ".join(told))] if told else []
 
 
 def common_folder(runs: Sequence[Run]) -> Path:

@@ -25,6 +25,7 @@ from aiayn.commands.evaluate import evaluate_splits, show
 from aiayn.cost.counting import parameters
 from aiayn.data.step_size import FEWEST_STEPS, StepSize, accumulation_steps
 from aiayn.evaluation.metric import Metric
+from aiayn.identity import claims_hashes
 from aiayn.model.model import Model
 from aiayn.problems.problem import Problem
 from aiayn.runs.run_folder import RunFolder, step_checkpoints
@@ -125,6 +126,7 @@ def fit(trainer: Trainer, problem: Problem, folder: RunFolder) -> None:
             device=torch.cuda.get_device_name(kind) if kind.type == "cuda" else kind.type,
             threads=torch.get_num_threads(),  # sums come out otherwise with others
             corpus=problem.folder.name,
+            **({} if resume else {"claims": claims_hashes()}),
             tokens_per_batch=step.tokens_per_batch,
             **step.figures,
         )

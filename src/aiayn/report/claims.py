@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from aiayn.evaluation.significance import Interval, holm
-from aiayn.report.rows import Row, comparable, digits_of, name_of
+from aiayn.report.rows import Row, comparable, digits_of, is_scaled, name_of
 
 HOLDS, FAILS, UNKNOWN, SENTENCES = "holds", "does not hold", "cannot be told", "only on these sentences"
 LEVEL = 0.05  # of all claims of a report together
@@ -32,6 +32,8 @@ class Claim:
         metric: Its key, as `bleu`.
         direction: `worse`, `better` or `equal`, of `row`.
         margin: For equal: the difference that does not matter yet, in the metric's units.
+        carries_over: Whether smaller twins of the rows are expected to show it; None where nobody has said.
+        because: Why, or why not. Written before they are trained, it keeps one from explaining whatever comes.
     """
 
     name: str
@@ -41,6 +43,8 @@ class Claim:
     metric: str
     direction: str
     margin: float | None = None
+    carries_over: bool | None = None
+    because: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class Verdict:
         unit: What the metric is called.
         digits: Decimals of its figures.
         higher_is_better: Of the metric.
+        scaled: Whether the rows are smaller twins.
     """
 
     claim: Claim
@@ -67,6 +72,7 @@ class Verdict:
     unit: str = ""
     digits: int = 2
     higher_is_better: bool = True
+    scaled: bool = False
 
 
 def read_claim(name: str, entry: Any, known: Collection[str]) -> Claim:
@@ -86,9 +92,10 @@ def read_claim(name: str, entry: Any, known: Collection[str]) -> Claim:
     for key in entry:
         if key not in keys:
             raise ValueError(f"claims.{name}.{key} is no key of a claim; there are {', '.join(keys)}.")
-    for key in keys[:-1]:
+    needed = keys[: keys.index("margin")]
+    for key in needed:
         if entry.get(key) in (None, ""):
-            raise ValueError(f"claims.{name}.{key} is missing; a claim has {', '.join(keys[:-1])}.")
+            raise ValueError(f"claims.{name}.{key} is missing; a claim has {', '.join(needed)}.")
     for side in ("row", "against"):
         if entry[side] not in list(known):
             raise ValueError(
@@ -104,8 +111,14 @@ def read_claim(name: str, entry: Any, known: Collection[str]) -> Claim:
         raise ValueError(
             f"claims.{name}.margin must be a number above 0 with direction=equal, and absent otherwise, got {margin}."
         )
-    values = {key: str(entry[key]) for key in ("text", "row", "against", "metric", "direction")}
-    return Claim(name, margin=margin, **values)
+    carries_over, because = entry.get("carries_over"), entry.get("because")
+    if not isinstance(carries_over, bool | None) or (carries_over is None) != (because is None):
+        raise ValueError(
+            f"claims.{name}.carries_over must be true or false, with the reason in because, got {carries_over} and "
+            f"{because}; or leave both out."
+        )
+    values = {key: str(entry[key]) for key in needed}
+    return Claim(name, margin=margin, carries_over=carries_over, because=str(because or ""), **values)
 
 
 def claims_about(
@@ -140,7 +153,8 @@ def judge(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Verdict]:
     Returns:
         One verdict for each claim, in their order; p-values are corrected for the number of those that can be decided.
     """
-    measured = [measure(claim, rows) for claim in claims]
+    scaled = is_scaled(rows)
+    measured = [replace(measure(claim, rows), scaled=scaled) for claim in claims]
     adjusted = iter(holm(np.array([one.p for one in measured if one.p is not None])).tolist())
     return [decide(replace(one, p=next(adjusted))) if one.p is not None else one for one in measured]
 

@@ -322,6 +322,11 @@ def place_in_table_3(row: Row, base: Row) -> tuple[int, int, float]:
     return group, len(SETTINGS), 0.0
 
 
+def is_scaled(rows: Sequence[Row]) -> bool:
+    """Whether one of the rows is a smaller twin of the paper's."""
+    return any((row.config.get("scale") or {}).get("name", "full") != "full" for row in rows)
+
+
 def base_of(rows: Sequence[Row]) -> Row:
     """The row that the others are compared with: the first one named base, or the first one."""
     return next((row for row in rows if row.name == "base" or row.name.endswith("_base")), rows[0])

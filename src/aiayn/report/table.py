@@ -18,6 +18,7 @@ from aiayn.report.rows import (
     differences,
     differing,
     digits_of,
+    is_scaled,
     measured,
     name_of,
 )
@@ -305,11 +306,6 @@ def has_paper(rows: Sequence[Row]) -> bool:
     return any(value is not None for row in rows for value in (row.config.get("paper") or {}).values())
 
 
-def is_scaled(rows: Sequence[Row]) -> bool:
-    """Whether one of the rows is a smaller twin of the paper's."""
-    return any((row.config.get("scale") or {}).get("name", "full") != "full" for row in rows)
-
-
 def cells(shown: Sequence[Column]) -> list[list[str]]:
     """The columns' cells by row."""
     return [list(line) for line in zip(*(column.cells for column in shown), strict=True)]
@@ -322,7 +318,10 @@ def verdict_cells(verdict: Verdict) -> list[str]:
     paper = "" if verdict.paper is None else f"{verdict.paper:+.{verdict.digits}f}"
     reason = f" ({verdict.reason})" if verdict.reason else ""
     p = "" if verdict.p is None else f"{verdict.p:.3f}" if verdict.p >= 0.001 else "< 0.001"
-    return [claim.text, found, p, paper.replace("-", MINUS), verdict.verdict + reason]
+    text = claim.text
+    if verdict.scaled and claim.carries_over is not None:
+        text += f" Expected of smaller twins: {'yes' if claim.carries_over else 'no'}, {claim.because}"
+    return [text, found, p, paper.replace("-", MINUS), verdict.verdict + reason]
 
 
 def verdict_note(verdicts: Sequence[Verdict]) -> str:

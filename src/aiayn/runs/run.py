@@ -24,7 +24,10 @@ log = logging.getLogger(__name__)
 
 State = Literal["missing", "running", "stopped", "failed", "done", "of another checkpoint"]
 # Where there are such keys.
-RESULT: dict[str, type] = {"status": str, "steps": int, "scores": dict, "command": list, "made_of": dict}
+RESULT: dict[str, type] = {
+    **{"status": str, "steps": int, "scores": dict, "command": list},
+    **{"made_of": dict, "claims": dict},
+}
 CONSOLE = "console.log"  # beside a run's own log: all that its processes print, tracebacks too
 
 
@@ -79,6 +82,13 @@ class Run:
             (part.get("data") or {}).get("corpus") for part in (self.config, self.result.get("config") or {})
         )
         return changed(self.result, own=self.planned and own == stored)
+
+    @property
+    def ended(self) -> float:
+        """When its result was written last, in seconds of the system's time; infinite where there is none."""
+        with suppress(OSError):
+            return (self.folder / "result.json").stat().st_mtime
+        return math.inf
 
     @property
     def stale(self) -> str:
