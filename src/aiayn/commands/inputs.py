@@ -16,7 +16,7 @@ from aiayn.arguments import check_arguments, check_groups
 from aiayn.checkpoints import checkpoint
 from aiayn.evaluation.metric import Metric
 from aiayn.evaluation.metrics.perplexity import Perplexity
-from aiayn.problems.problem import Problem
+from aiayn.problems.problem import Problem, problem_of
 from aiayn.runs.run import Run
 from aiayn.schema import check_ranges, path_of
 from aiayn.trust import check_corpus, check_named, ours
@@ -181,7 +181,7 @@ def evaluated_problem(
     for key in ("source_language", "target_language"):  # which data=text leaves out
         if data.get(key) is None:
             data[key] = stored["data"].get(key)
-    return instantiate(kind)(OmegaConf.create({**stored, "data": data, "inference": inference}))
+    return problem_of(OmegaConf.create({**stored, "data": data, "inference": inference}))
 
 
 def run_of(file: Path) -> Path:
