@@ -242,7 +242,7 @@ def test_the_filler_of_a_share_adds_to_no_loss(build: Build) -> None:
 
 @pytest.mark.parametrize("found", [None, torch.ones(()), (torch.ones(3), torch.ones(3)), (1.0, 1.0)], ids=str)
 def test_a_loss_that_gives_no_two_sums_is_refused(build: Build, found: Any) -> None:
-    with pytest.raises((ValueError, TypeError), match="two sums over the tokens|unpack|iterat"):
+    with pytest.raises((ValueError, TypeError), match=r"two sums over the tokens|unpack|iterat"):
         losses(build(), batches().all[0].batches[0], lambda *_: found)
 
 
