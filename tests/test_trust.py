@@ -116,3 +116,13 @@ def test_what_conf_names_of_ours_has_its_place_and_nothing_else() -> None:
     assert ours("problem") == {"aiayn.problems.translation.Translation"}
     assert all(name.startswith("aiayn.data.corpora.") for name in ours("data"))
     assert all(name.startswith("aiayn.evaluation.metrics.") for name in ours("metrics"))
+
+
+def test_a_package_that_ends_python_is_named_and_ends_nothing(
+    theirs: Path, vocabularies: Vocabularies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (theirs / "leaving.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.delitem(sys.modules, "leaving", raising=False)
+    loaded = stored(theirs, vocabularies, norm={**NORM, "_target_": "leaving.Norm"})
+    with pytest.raises(ValueError, match=r"names leaving\.Norm, which cannot be imported: .*3.*; mend it"):
+        loaded.model(trust=["leaving"])

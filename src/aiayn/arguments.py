@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from math import isfinite
-from pydoc import locate
+from pydoc import ErrorDuringImport, locate
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -53,7 +53,12 @@ def check_arguments(config: Any, key: str = "") -> None:
         check_arguments(value, f"{key}.{name}" if key else str(name))
     if "_target_" not in config:
         return
-    if not callable(target := locate(str(config["_target_"]))):
+    try:
+        target = locate(str(config["_target_"]))
+    except ErrorDuringImport as error:
+        reason = " ".join(str(error.value).split()) or type(error.value).__name__
+        raise ValueError(f"{key}._target_={config['_target_']} fails when it is imported: {reason}") from error
+    if not callable(target):
         raise ValueError(f"{key}._target_={config['_target_']} is no class or function that can be imported.")
     taken, hints = inspect.signature(target).parameters, {}
     with suppress(NameError):  # of what is imported for type checkers alone

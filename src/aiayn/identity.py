@@ -51,6 +51,7 @@ UNSAID = {
     "problem._partial_": True,
 }
 
+WEIGHTS = ("checkpoints/averaged.ckpt", "model.safetensors", "model.bin")  # of a run's folder, and of exported ones
 PACKAGE = Path(__file__).parent
 STAGES = (
     "data",
@@ -240,7 +241,7 @@ def _checkpoint_hash(names: Any) -> dict[str, str]:
     # A path may have commas itself, as the folder of a sweep's row has; the next one begins with a slash.
     listed: Any = re.split(",(?=/)", names) if isinstance(names, str) else names
     paths = [Path(str(name)) for name in listed] if isinstance(listed, list) else []
-    files = [path / "checkpoints" / "averaged.ckpt" if path.is_dir() else path for path in paths]
+    files = [next((path / place for place in WEIGHTS if (path / place).is_file()), path) for path in paths]
     with suppress(OSError):
         return {"checkpoint": _hash(",".join(map(digest, files)))} if files else {}
     return {}

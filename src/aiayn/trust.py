@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ def check_named(config: Any, *, ours: Callable[[str], bool], trust: Collection[s
     Raises:
         ValueError: with what it names, and the remedy.
     """
+    trust = trust or ()
     if isinstance(trust, str):
         raise ValueError(f"trust must be a list of packages, got {trust}; give trust=[{trust}].")
     if "${" in json.dumps(config, default=str):
@@ -80,10 +82,11 @@ def _check_home(target: str, package: str, what: str) -> None:
     """Refuse what a trusted package has imported from elsewhere: `mypackage.os.rmdir` is not its own."""
     try:
         found = get_object(target)
-    except (ImportError, HydraException) as error:
+    except (ImportError, HydraException, SystemExit) as error:
+        there = find_spec(package.partition(".")[0]) is not None
+        remedy = "mend it" if there else f"put the folder that holds {package} on PYTHONPATH"
         raise ValueError(
-            f"{what} names {target}, which cannot be imported: {' '.join(str(error).split())[:300]}; "
-            f"put the folder that holds {package} on PYTHONPATH."
+            f"{what} names {target}, which cannot be imported: {' '.join(str(error).split())[:300]}; {remedy}."
         ) from error
     home = getattr(found, "__module__", None) or "no module"
     if not f"{home}.".startswith(f"{package}."):

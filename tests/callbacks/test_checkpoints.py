@@ -1,5 +1,6 @@
 """What a run keeps, averages and calls best, however it was killed, extended, moved or stopped: toys of one weight."""
 
+import math
 import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -261,6 +262,25 @@ def test_what_is_not_measured_cannot_be_best(tmp_path: Path) -> None:
     callback = BestCheckpoint(str(tmp_path), objective="chrf", metrics={"chrf": Chrf()}, weights_only=True)
     with pytest.raises(ValueError, match=r"the objective, dev/chrf, is not measured in training; there are: dev/bleu"):
         run(tmp_path, max_steps=5, more=[callback])
+
+
+def test_a_score_that_is_no_number_is_never_best_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run(tmp_path, max_steps=11, bleu={5: math.nan, 10: 23.0})
+    assert best(tmp_path) == (10, 23.0)
+    assert "dev/bleu is nan at step 5, and so not the best" in caplog.text
+
+
+class Unreadable(Callback):
+    """Keeps what cannot be read without running code."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"path": Path("x")}
+
+
+def test_what_could_not_be_read_again_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="the callback Unreadable keeps what no checkpoint can hold; let its"):
+        run(tmp_path, max_steps=5, more=[Unreadable()])
+    assert kept(tmp_path) == []
 
 
 def test_files_of_other_names_are_nobodys_business(whole: Path, tmp_path: Path) -> None:

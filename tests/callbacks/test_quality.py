@@ -73,6 +73,19 @@ def test_a_metric_that_fails_says_so_before_the_training(monkeypatch: pytest.Mon
         validated(monkeypatch, f"+metrics.mine._target_={__name__}.Broken")
 
 
+def test_a_model_that_cannot_be_decoded_with_says_so_before_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    def search(model: Any, *_: Any, **settings: Any) -> Any:
+        assert settings["max_extra_length"] == 1
+        return SimpleNamespace(translate=lambda sources, **_: model(sources, cache=None))
+
+    monkeypatch.setattr(quality, "translator", search)
+    monkeypatch.setattr(Plain, "model", staticmethod(lambda sources: sources))
+    callback = instantiate(composed("data.target_language=zh").callbacks.quality)
+    rank: Any = Plain()
+    with pytest.raises(ValueError, match=r"the model trains, and cannot be decoded with: TypeError: .*'cache'"):
+        callback.on_fit_start(rank, rank)
+
+
 def test_without_a_score_of_text_nothing_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Plain, "precision_plugin", None, raising=False)
     assert validated(monkeypatch, "objective=perplexity", "metrics=[perplexity]") == {}

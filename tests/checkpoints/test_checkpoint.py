@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from aiayn.checkpoints import averaging, checkpoint, older
 from aiayn.checkpoints.checkpoint import Checkpoint
 from aiayn.data.tokenizer import Tokenizer, Vocabularies
+from aiayn.model.model import Model
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +162,7 @@ def test_a_failed_write_leaves_the_older_file(
     assert [path.name for path in tmp_path.iterdir()] == ["a.ckpt"]
 
 
-class OneVocabulary(torch.nn.Module):
+class OneVocabulary(Model):
     def __init__(self, vocab_size: int, *, pad_id: int) -> None:
         super().__init__()
         self.sizes = vocab_size, pad_id
@@ -195,3 +196,22 @@ def test_a_part_of_ones_own_may_call_its_weights_projection(vocabularies: Vocabu
     saved["state_dict"][name] = torch.ones(2, 3)
     checkpoint.write(tmp_path / "a.ckpt", saved)
     assert torch.equal(checkpoint.read_raw(tmp_path / "a.ckpt")["state_dict"][name], torch.ones(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"_target_": "os.system"}, r"model\._target_=os\.system: .*; a model is called with vocab_size, pad_id and"),
+        ({"_target_": "collections.UserDict"}, "makes a UserDict, no aiayn.model.model.Model"),
+        ({"norm": {**MODEL["norm"], "_partial_": False}}, r"model\.norm must have _partial_: true"),
+        ({"norm": {"_target_": MODEL["norm"]["_target_"], "_partial_": True, "d_model": 6}}, r"model\.norm.*'dropout'"),
+        ({"end": {"_target_": "torch.nn.LayerNorm", "_partial_": True}}, r"model\.end.*'normalized_shape'"),
+        (
+            {"attention": {**MODEL["attention"], "relative": {"_target_": "torch.nn.Linear", "_partial_": True}}},
+            "relative",
+        ),
+    ],
+)
+def test_what_makes_no_model_is_refused_with_its_key(changed: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        checkpoint.build({**MODEL, **changed}, vocab_size=7)

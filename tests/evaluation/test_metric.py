@@ -413,3 +413,25 @@ def test_counts_that_are_no_finite_numbers_are_refused(found: list) -> None:
 def test_truth_values_are_counted_as_numbers() -> None:
     score, counts = counted(Counting([[True], [True]]), ["a", "b"], [["a", "b"]], "en")
     assert (score.value, counts.dtype.kind) == (2, "i")
+
+
+class Greedy(Counting):
+    """A metric that eats what it is given."""
+
+    def counts(self, hypotheses: list[str], references: list[list[str]], language: str | None) -> np.ndarray:
+        hypotheses.clear()
+        references[0].clear()
+        return super().counts(hypotheses, references, language)
+
+
+def test_a_metric_cannot_change_what_others_are_given() -> None:
+    hypotheses, references = ["a", "b"], [["c", "d"]]
+    counted(Greedy([[1], [2]]), hypotheses, references, "en")
+    assert (hypotheses, references) == (["a", "b"], [["c", "d"]])
+
+
+def test_a_metric_without_a_name_is_refused() -> None:
+    metric = Counting([[1]])
+    metric.name = 5  # type: ignore[assignment]
+    with pytest.raises(ValueError, match=r"Counting\.name must be a text, got 5"):
+        counted(metric, ["a"], [["a"]], "en")

@@ -57,6 +57,13 @@ def test_a_run_that_was_stopped_is_done_until_what_stopped_it_is_changed(tmp_pat
     assert RunFolder(tmp_path, {**stopped, **now}).done == done
 
 
+@pytest.mark.parametrize("config_of_it", [5, None, []])
+def test_a_result_without_a_config_is_damaged(tmp_path: Path, config_of_it: object) -> None:
+    (tmp_path / "result.json").write_text(json.dumps({"status": "done", "config": config_of_it}))
+    with pytest.raises(ValueError, match=r"result\.json is damaged; delete it"):
+        RunFolder(tmp_path, config())
+
+
 def test_a_run_of_when_attention_had_one_map_cannot_go_on(tmp_path: Path) -> None:
     before = {**config(), "model": {"d_ff": 11, "attention": {"heads": 3}}}
     (tmp_path / "result.json").write_text(json.dumps({"status": "done", "steps": 7, "config": before}))

@@ -11,6 +11,7 @@ from conftest import SMALL, write_checkpoint
 
 from aiayn.checkpoints import checkpoint
 from aiayn.data.tokenizer import Vocabularies
+from aiayn.inference.export import write_safetensors
 from aiayn.model.model import Model
 from aiayn.training.initialization import initialize
 
@@ -58,3 +59,10 @@ def test_another_vocabulary_is_refused_with_the_remedy(file: Path, tmp_path: Pat
     )
     with pytest.raises(ValueError, match=f"has another vocabulary, .*; give data.tokenizer={file} too"):
         initialize(model, vocabularies, file)
+
+
+def test_an_exported_folder_gives_its_weights_too(file: Path, tmp_path: Path) -> None:
+    write_safetensors(checkpoint.read(file), tmp_path)
+    model, vocabularies = model_of(file)
+    told = initialize(model, vocabularies, tmp_path)
+    assert told["sha256"] == hashlib.sha256((tmp_path / "model.safetensors").read_bytes()).hexdigest()

@@ -240,6 +240,18 @@ def test_the_filler_of_a_share_adds_to_no_loss(build: Build) -> None:
     found["loss"].backward()  # every replica has a gradient, be it of zeros
 
 
+@pytest.mark.parametrize("found", [None, torch.ones(()), (torch.ones(3), torch.ones(3)), (1.0, 1.0)], ids=str)
+def test_a_loss_that_gives_no_two_sums_is_refused(build: Build, found: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match=r"two sums over the tokens|unpack|iterat"):
+        losses(build(), batches().all[0].batches[0], lambda *_: found)
+
+
+def test_a_training_that_diverges_ends_where_it_is_logged(build: Build, tmp_path: Path) -> None:
+    parts = recipe("training.learning_rate_scale=1e30")
+    with pytest.raises(ValueError, match=r"the loss is (nan|inf) at step 5: the training has diverged; .* lower "):
+        train(build, tmp_path, steps=10, parts=parts)
+
+
 def test_a_step_asks_the_device_for_nothing() -> None:
     """Fake tensors have no values: whatever asks for one raises."""
     with FakeTensorMode():

@@ -1,13 +1,16 @@
 """The checkpoint with the best score on dev."""
 
+import logging
 from collections.abc import Mapping
-from math import inf
+from math import inf, isfinite
 from pathlib import Path
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from aiayn.checkpoints import checkpoint
 from aiayn.evaluation.metric import Metric
+
+log = logging.getLogger(__name__)
 
 
 class BestCheckpoint(Callback):
@@ -46,7 +49,9 @@ class BestCheckpoint(Callback):
             there_are = ", ".join(sorted(key for key in trainer.callback_metrics if key.startswith("dev/"))) or "none"
             raise ValueError(f"the objective, {self.monitor}, is not measured in training; there are: {there_are}.")
         value = float(trainer.callback_metrics[self.monitor])
-        if self.sign * value > self.score:
+        if not isfinite(value):
+            log.warning("%s is %s at step %d, and so not the best", self.monitor, value, trainer.global_step)
+        elif self.sign * value > self.score:
             best = {"metric": self.monitor, "score": value, "step": trainer.global_step}
             trainer.save_checkpoint(self.path, weights_only=self.weights_only, storage_options={"best": best})
             self.score = self.sign * value

@@ -42,8 +42,10 @@ class TranslationQuality(Callback):
         self.samples = samples
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Try each metric on a sentence: what it refuses, and what is wrong with it, shows before the training."""
-        references = trainer.datamodule.corpus.text("dev")[1][:1]  # type: ignore[attr-defined]
+        """Translate a sentence and count it by each metric: what they lack shows now, and not hours later."""
+        corpus = trainer.datamodule.corpus  # type: ignore[attr-defined]
+        sources, references = corpus.text("dev")
+        references = references[:1]
         for key, metric in self.every.items():
             try:
                 if not isinstance(metric, Perplexity):
@@ -55,6 +57,19 @@ class TranslationQuality(Callback):
             except Exception as error:
                 reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
                 raise ValueError(f"metrics.{key} cannot count a sentence: {reason}") from error
+        if not self.metrics:
+            return
+        short = {**self.inference, "max_extra_length": 1}
+        try:
+            with torch.compiler.set_stance("force_eager"), trainer.precision_plugin.forward_context():
+                translator(cast(Model, pl_module.model), corpus.vocabularies, **short).translate(
+                    [min(sources, key=len)]
+                )
+        except ValueError:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise ValueError(f"the model trains, and cannot be decoded with: {reason}") from error
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not self.metrics:

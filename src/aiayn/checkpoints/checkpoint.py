@@ -13,6 +13,7 @@ import os
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +156,10 @@ def build(config: Mapping[str, Any], **given: Any) -> Model:
             has no place for.
     """
     kind = get_object(config["_target_"])
-    signature = inspect.signature(kind)
+    try:
+        signature = inspect.signature(kind)
+    except ValueError as error:  # of a builtin
+        raise ValueError(f"model._target_={config['_target_']} is no model: {error}.") from error
     known = signature.parameters
     if "source_vocab_size" in given and "source_vocab_size" not in known:
         raise ValueError(
@@ -169,7 +173,27 @@ def build(config: Mapping[str, Any], **given: Any) -> Model:
     except TypeError as error:
         rule = "a model is called with vocab_size, pad_id and the keys of model"
         raise ValueError(f"model._target_={config['_target_']}: {error}; {rule}.") from error
-    return kind(**given_all)
+    for key, part in parts.items():
+        _check_builder(f"model.{key}", part)
+    model = kind(**given_all)
+    if not isinstance(model, Model):
+        raise ValueError(
+            f"model._target_={config['_target_']} makes a {type(model).__name__}, no aiayn.model.model.Model."
+        )
+    return model
+
+
+def _check_builder(key: str, part: Any) -> None:
+    """Refuse with a ValueError a part that is no builder, or that cannot be built with the arguments it has."""
+    if isinstance(part, nn.Module):
+        raise ValueError(f"{key} must have _partial_: true, since it is built once for each use.")
+    if isinstance(part, partial):
+        for name, inner in part.keywords.items():
+            _check_builder(f"{key}.{name}", inner)
+        try:
+            inspect.signature(part).bind()
+        except TypeError as error:
+            raise ValueError(f"{key}._target_={part.func.__qualname__}: {error}; give it in the YAML.") from error
 
 
 def is_model(target: str) -> bool:
@@ -251,6 +275,11 @@ def read_raw(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         return _renewed(_checked(archive.load(path), path, KINDS, size=path.stat().st_size), path)
     return read_exported(path, kind="safetensors")
+
+
+def weights_file(path: Path) -> Path:
+    """The file that a checkpoint's weights are in: itself, or that of an exported folder."""
+    return path / WEIGHTS if path.is_dir() else path
 
 
 def is_exported(path: Path, *, kind: str) -> bool:

@@ -179,12 +179,14 @@ def evaluated_problem(
     Raises:
         ValueError: if it is none of ours and not trusted either.
     """
+    from aiayn.problems.problem import problem_of
+
     kind = stored["problem"]
     check_named(kind, ours=ours("problem").__contains__, trust=cfg.trust, what="the stored problem")
     for key in ("source_language", "target_language"):  # which data=text leaves out
         if data.get(key) is None:
             data[key] = stored["data"].get(key)
-    return instantiate(kind)(OmegaConf.create({**stored, "data": data, "inference": inference}))
+    return problem_of(OmegaConf.create({**stored, "data": data, "inference": inference}))
 
 
 def run_of(file: Path) -> Path:

@@ -15,7 +15,6 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.box import SIMPLE_HEAD
@@ -91,11 +90,12 @@ def read_assumptions(config: Mapping[str, Any]) -> Assumptions:
 def plan_row(cfg: DictConfig, name: str, assumptions: Assumptions) -> Plan:
     """The plan of one row; a row that cannot run, or whose model cannot be counted, says why."""
     from aiayn.checkpoints.checkpoint import described
+    from aiayn.problems.problem import problem_of
 
     try:
         config: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
         check(config)
-        problem = instantiate(config["problem"])(cfg)
+        problem = problem_of(cfg)
         return estimate(config, described(config["model"], **problem.asked_sizes()), name, assumptions)
     except (ValueError, HydraException, OmegaConfBaseException) as error:
         return Plan(name, refused=explain(error))

@@ -27,7 +27,7 @@ from aiayn.data.step_size import FEWEST_STEPS, StepSize, accumulation_steps
 from aiayn.evaluation.metric import Metric
 from aiayn.identity import claims_hashes
 from aiayn.model.model import Model
-from aiayn.problems.problem import Problem
+from aiayn.problems.problem import Problem, problem_of
 from aiayn.runs.run_folder import RunFolder, step_checkpoints
 from aiayn.training import initialization
 from aiayn.training.tracking import loggers
@@ -49,7 +49,7 @@ def train(cfg: DictConfig) -> float | None:
     overrides = HydraConfig.get().overrides
     if "TORCHELASTIC_RUN_ID" in os.environ and "run_dir=" not in " ".join([*overrides.task, *overrides.hydra]):
         raise ValueError("give run_dir=... under torchrun: its ranks would not agree on a name made of the time.")
-    problem: Problem = instantiate(config["problem"])(cfg)
+    problem = problem_of(cfg)
     with suppress(UndescribedError):  # illegal sizes are refused before the run begins
         described(config["model"], **problem.asked_sizes())
     metrics = instantiate(config["metrics"])
@@ -327,4 +327,10 @@ def evaluate_run(trainer: Trainer, problem: Problem, folder: RunFolder, metrics:
                     },
                     step=trainer.global_step,
                 )
+    objective = folder.config["objective"]
+    if objective not in results["averaged"]["dev"]:
+        raise ValueError(
+            f"the objective, {objective}, could not be measured on dev, as the log says; the same command evaluates "
+            "again."
+        )
     folder.write(scores=results, status="done")

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import inspect
 import json
 import logging
 import shutil
@@ -24,6 +25,7 @@ from aiayn.data.cleaning import Cleaning
 from aiayn.data.parallel_text import ParallelText
 from aiayn.data.ragged import EncodedPairs, Ragged
 from aiayn.data.tokenizer import NAMES, Tokenizer, Vocabularies, VocabularySizeError
+from aiayn.files import digest
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +107,11 @@ def prepare(
     fingerprint = text.fingerprint()  # a file that is named and not there is said first
     for split in ("train", "dev"):
         if split not in text.splits():
-            raise ValueError(f"data.{split}.source and data.{split}.target are missing: give files, a sentence a line.")
+            there = ", ".join(text.splits()) or "no split"
+            raise ValueError(
+                f"data.{split} is missing: the corpus has {there}. With data=text give data.{split}.source and "
+                f"data.{split}.target, files of a sentence a line."
+            )
     if tokenizer_sample < 2:
         raise ValueError(f"data.tokenizer_sample must be at least 2 sentences, got {tokenizer_sample}.")
     if workers < 0:
@@ -117,6 +123,8 @@ def prepare(
         "tokenizer_sample": tokenizer_sample,
         "cleaning": asdict(cleaning),
     }
+    if code := _own_code(text):
+        settings["code"] = code
     # Named where they are not as in corpora that are older than they.
     if byte_fallback:
         settings["byte_fallback"] = True
@@ -124,6 +132,7 @@ def prepare(
         settings["shared_vocabulary"] = False
     if vocabularies is not None:
         settings = {"text": fingerprint, "tokenizer": vocabularies.hash, "cleaning": asdict(cleaning)}
+        settings |= {"code": code} if code else {}
     key = hashlib.sha256(json.dumps({"format": FORMAT, **settings}, sort_keys=True).encode()).hexdigest()[:16]
     path = folder.absolute() / key
     if not path.exists():
@@ -152,6 +161,16 @@ def prepare(
                     )
     logger.info("corpus: %s", path)
     return Corpus.open(path)
+
+
+def _own_code(text: ParallelText) -> dict[str, str]:
+    """What else than its fingerprint tells a corpus of one's own from others: its class, and the code of its module."""
+    kind = type(text)
+    if kind.__module__.startswith("aiayn."):
+        return {}
+    with contextlib.suppress(OSError, TypeError):  # typed at a prompt
+        return {"class": kind.__qualname__, "module": digest(Path(inspect.getfile(kind)))}
+    return {"class": kind.__qualname__}
 
 
 def _learnt(

@@ -98,12 +98,15 @@ def counted(
             of each sentence; or as the metric.
     """
     _check(hypotheses, references)
-    counts = np.asarray(metric.counts(hypotheses, references, language))
+    # Copies: what a metric does to its lists is not the others' business.
+    counts = np.asarray(metric.counts(list(hypotheses), [list(lines) for lines in references], language))
     if counts.ndim != 2 or len(counts) != len(hypotheses):
         raise ValueError(
             f"{type(metric).__name__}.counts must give a row of numbers for each sentence, "
             f"({len(hypotheses)}, columns), got {counts.shape}."
         )
+    if not isinstance(metric.name, str):
+        raise ValueError(f"{type(metric).__name__}.name must be a text, got {metric.name!r}.")
     counts = counts.astype(int) if counts.dtype == bool else counts
     if counts.dtype.kind not in "iuf" or not np.isfinite(counts).all():
         raise ValueError(

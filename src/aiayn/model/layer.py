@@ -9,6 +9,19 @@ from aiayn.model.state import Cache
 from aiayn.model.view import View
 
 
+def applied(part: nn.Module, x: Tensor, *others: Tensor, **seen: Any) -> Tensor:
+    """What a sub-layer makes of `x`.
+
+    Raises:
+        ValueError: if it is of another shape: the residual connection would broadcast it without a word.
+    """
+    found = part(x, *others, **seen)
+    if getattr(found, "shape", None) != x.shape:
+        got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise ValueError(f"{type(part).__name__} must make {tuple(x.shape)} of {tuple(x.shape)}, got {got}.")
+    return found
+
+
 class EncoderLayer(nn.Module):
     """Self-attention, then the feed-forward network, each within a residual connection.
 
@@ -30,8 +43,8 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, view: View) -> Tensor:
         """`(batch, source, d_model)` to `(batch, source, d_model)`."""
-        x = self.self_attention_norm(x, lambda x: self.self_attention(x, view=view))
-        return self.feed_forward_norm(x, lambda x: self.feed_forward(x, view=view))
+        x = self.self_attention_norm(x, lambda x: applied(self.self_attention, x, view=view))
+        return self.feed_forward_norm(x, lambda x: applied(self.feed_forward, x, view=view))
 
 
 class DecoderLayer(nn.Module):
@@ -68,9 +81,9 @@ class DecoderLayer(nn.Module):
             As `x`.
         """
         mine, others = caches or (None, None)
-        x = self.self_attention_norm(x, lambda x: self.self_attention(x, view=own, cache=mine))
-        x = self.cross_attention_norm(x, lambda x: self.cross_attention(x, memory, view=across, cache=others))
-        return self.feed_forward_norm(x, lambda x: self.feed_forward(x, view=own))
+        x = self.self_attention_norm(x, lambda x: applied(self.self_attention, x, view=own, cache=mine))
+        x = self.cross_attention_norm(x, lambda x: applied(self.cross_attention, x, memory, view=across, cache=others))
+        return self.feed_forward_norm(x, lambda x: applied(self.feed_forward, x, view=own))
 
 
 class Stack(nn.Module):

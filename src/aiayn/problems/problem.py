@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from hydra.utils import get_class
 from lightning.pytorch import LightningDataModule
 from omegaconf import DictConfig
 
@@ -53,6 +54,18 @@ class Evaluation:
         checksums = np.array([zlib.crc32(line.encode()) for line in self.references], dtype=np.uint32)
         with replacing(stem.with_name(f"{stem.name}.statistics.npz")) as place, place.open("wb") as file:
             np.savez_compressed(file, references=checksums, **self.counts)  # type: ignore[arg-type]
+
+
+def problem_of(cfg: DictConfig) -> "Problem":
+    """The problem that a config names.
+
+    Raises:
+        ValueError: if its class is none.
+    """
+    kind = get_class(target) if (target := cfg.problem.get("_target_")) else None
+    if kind is None or not issubclass(kind, Problem):
+        raise ValueError(f"problem._target_={target} is no class like aiayn.problems.problem.Problem; name one.")
+    return kind(cfg)
 
 
 class Problem(ABC):

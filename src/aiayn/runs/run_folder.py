@@ -57,6 +57,8 @@ class RunFolder:
             try:
                 self.result = json.loads(file.read_text())
                 theirs = self.result["config"]
+                if not isinstance(theirs, dict):
+                    raise TypeError("no config")
             except (ValueError, KeyError, TypeError) as error:
                 raise ValueError(f"{file} is damaged; delete it, and the run resumes from its checkpoints.") from error
             if self.result.get("status") == "failed" and self.latest is None:

@@ -54,4 +54,4 @@ def initialize(model: Model, vocabularies: Vocabularies, path: Path) -> dict[str
                 f"{here or 'missing'} here; set {hint} as it was."
             )
     model.load_state_dict(theirs)
-    return {"file": str(file.absolute()), "step": loaded.step, "sha256": digest(file)}
+    return {"file": str(file.absolute()), "step": loaded.step, "sha256": digest(checkpoint.weights_file(file))}

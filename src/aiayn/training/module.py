@@ -61,6 +61,8 @@ def losses(model: Model, batch: Batch, loss: Loss) -> dict[str, Tensor]:
     labels = batch.target[:, 1:].flatten()[batch.positions]  # (tokens,)
     real = features.flatten(0, 1)[batch.positions]  # (tokens, d_model)
     value, nll = loss(real, model.output_weight, labels)
+    if not (isinstance(value, Tensor) and isinstance(nll, Tensor) and value.ndim == nll.ndim == 0):
+        raise ValueError("a loss must give two sums over the tokens, scalar tensors: what is minimised, and the nll.")
     return {**auxiliary, "nll": nll, "loss": sum(auxiliary.values(), value)}
 
 
@@ -164,6 +166,11 @@ class TrainingModule(LightningModule):
         if self.global_step % self.log_steps == 0 or self.global_step == self.trainer.max_steps:
             means = (self.replica.sum(self.sums) / self.tokens).tolist()
             found = dict(zip(self.names, means, strict=True))
+            if not math.isfinite(found["loss"]):
+                raise ValueError(
+                    f"the loss is {found['loss']} at step {self.global_step}: the training has diverged; begin it anew "
+                    "elsewhere with a lower training.learning_rate_scale, or more training.warmup_steps."
+                )
             found["perplexity"] = math.exp(min(found.pop("nll"), 50))
             found["learning_rate"] = self.rate
             self.log_dict({f"train/{name}": value for name, value in found.items()}, batch_size=1)
