@@ -131,7 +131,7 @@ def main(cfg: DictConfig) -> None:
         cfg.run_dir = HydraConfig.get().runtime.output_dir
         schema.check_languages(cfg)
         schema.make_absolute(cfg)
-        schema.check_run(cfg)
+        schema.check_run(cfg, Path(cfg.run_dir))
         module, _, name = cfg.task.rpartition(".")
         getattr(import_module(module), name)(cfg)
         sys.stdout.flush()  # what cannot be written shows now, when it can still be said

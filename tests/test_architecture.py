@@ -70,7 +70,7 @@ SLOW_TO_IMPORT = {"torch", "lightning", "torchmetrics"}
 # Needed before a task has started, or in processes that only handle text.
 WITHOUT_TORCH = [
     *("run", "aiayn.errors", "aiayn.identity", "aiayn.resolvers", "aiayn.schema", "aiayn.trust"),
-    *(f"aiayn.commands.{name}" for name in ("report", "status", "dashboard", "diff", "score")),
+    *(f"aiayn.commands.{name}" for name in ("report", "status", "dashboard", "diff", "score", "compare")),
     *(
         module_name(path)
         for path in MODULES

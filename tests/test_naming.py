@@ -3,10 +3,12 @@
 from typing import Any
 
 import pytest
-from conftest import SMALL, composed
+from conftest import ROOT, SMALL, composed
+from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from aiayn.naming import in_what_differs, names
+from aiayn.runs.run import names_of, read_rows
 
 
 def config(*overrides: str) -> dict[str, Any]:
@@ -30,6 +32,17 @@ def test_experiments_keep_their_names_and_get_what_differs_within_one() -> None:
     rows = [config(f"experiment={name}", f"seed={seed}") for name in ("table3_base", "table3_a_h1") for seed in (1, 2)]
     assert called(*rows[::2]) == ["table3_base", "table3_a_h1"]
     assert called(*rows) == [f"{name}, seed {seed}" for name in ("table3_base", "table3_a_h1") for seed in (1, 2)]
+
+
+def test_a_row_that_is_refused_is_called_as_it_would_be_otherwise_and_so_are_its_neighbours() -> None:
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        grids = [
+            [compose("config", overrides=[f"model.heads={heads}", f"run_dir=/{heads}"]) for heads in of]
+            for of in ([1, 7], [7, 1, 2], [7, 3])
+        ]
+    assert names_of(read_rows(grids[0])) == ["heads=1", "heads=7"]
+    assert names_of(read_rows(grids[1])) == ["heads=7", "heads=1", "heads=2"]
+    assert names_of(read_rows(grids[2])) == ["heads=7", "heads=3"]
 
 
 def made(**keys: Any) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from conftest import CommandLine, command, environment
+from conftest import CommandLine, command, composed, environment
 
 import run
+from aiayn import schema
 from aiayn.commands import evaluate, prepare
 
 
@@ -39,7 +40,7 @@ def test_what_nobody_foresaw_is_a_line_and_a_traceback_in_the_log(
     error: BaseException, line: str, in_process: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(evaluate, "evaluate", raising(error))
-    done = in_process("task=evaluate", "checkpoint=x", f"run_dir={tmp_path}/run")
+    done = in_process("task=evaluate", f"checkpoint={tmp_path}", f"run_dir={tmp_path}/run")
     assert done.returncode == 1
     log = tmp_path / "run" / "run.log"
     [said] = done.stderr.splitlines()
@@ -98,6 +99,43 @@ def test_a_run_that_is_refused_leaves_no_folder(in_process: CommandLine, tmp_pat
     (tmp_path / "run" / "mine.txt").touch()
     in_process("inference.beam=0", f"run_dir={tmp_path}/run")
     assert (tmp_path / "run" / "mine.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("task=translate", "checkpoint is not set; give checkpoint=..."),
+        ("task=translate checkpoint=nowhere", "checkpoint=HERE/nowhere does not exist; "),
+        ("task=translate checkpoint=[.,nowhere]", "checkpoint=HERE/nowhere does not exist; "),
+        ("task=rescore checkpoint=. source=nowhere target=.", "source=HERE/nowhere does not exist; "),
+        ("task=attention checkpoint=.", "sentence is not set; give sentence=..."),
+        ("task=compare a=. b=nowhere", "b=HERE/nowhere does not exist; "),
+        ("data=text", "data.train.source is not set; give a file of text, one sentence a line."),
+        ("data=text data.train={source:.,target:.}", "data.dev.source is not set; "),
+        ("task=prepare data=text data.train={source:[.,nowhere],target:.}", "data.train.source=HERE/nowhere does not"),
+        ("data=text data.train={source:.,target:.} data.dev={source:.,target:x.de}", "data.dev.target=HERE/x.de does "),
+        ("training.initialize=nowhere", "training.initialize=HERE/nowhere does not exist; "),
+        ("data.tokenizer=nowhere", "data.tokenizer=HERE/nowhere does not exist; "),
+    ],
+)
+def test_what_is_not_there_is_refused_before_the_task_is_imported(
+    arguments: str, says: str, in_process: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AIAYN_OUTPUTS", str(tmp_path / "outputs"))
+    monkeypatch.setattr(run, "import_module", raising(AssertionError("imported")))
+    done = in_process(*arguments.split())
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {says.replace('HERE', str(tmp_path))}")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_has_begun_may_outlive_its_text(tmp_path: Path) -> None:
+    cfg = composed("data=text", "training=tiny", f"data.train={{source: {tmp_path}/a.en, target: {tmp_path}/a.de}}")
+    with pytest.raises(ValueError, match=r"data\.train\.source=.*a\.en does not exist"):
+        schema.check_run(cfg, tmp_path)
+    (tmp_path / "result.json").touch()
+    schema.check_run(cfg, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 Imported by `run.py` before anything else; hence no torch here. The values, and what they mean, are in conf/.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from math import inf, nextafter
 from pathlib import Path
@@ -16,7 +16,7 @@ from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 from aiayn.files import absolute
 
 PROJECT = Path(__file__).parents[2]
-TRAIN = "aiayn.commands.train.train"
+TRAIN, PREPARE = "aiayn.commands.train.train", "aiayn.commands.prepare.prepare"
 
 
 @dataclass
@@ -199,10 +199,31 @@ BUILT = (
 GROUPS = {"callbacks": ("speed", "averaging"), "metrics": (), "logger": ()}  # with what a run cannot do without
 
 
-def check_run(cfg: DictConfig) -> None:
-    """Refuse as `check` does what is to be trained: before its task, and with it torch, is imported."""
+def check_run(cfg: DictConfig, folder: Path) -> None:
+    """Refuse what can be refused before the task, and with it torch, is imported.
+
+    Args:
+        cfg: Composed, with paths from the root.
+        folder: Of the run. What a run that has begun there was made of may be gone.
+
+    Raises:
+        ValueError: as `check`, or if something that is to be read does not exist.
+        MissingMandatoryValue: if a key of the task is not set.
+    """
+    for key in cfg:
+        if OmegaConf.is_missing(cfg, key):
+            cfg[key]  # which raises it
     if cfg.get("task") == TRAIN:
         check(OmegaConf.to_container(cfg, resolve=True))  # type: ignore[arg-type]
+    learns = cfg.get("task") in (TRAIN, PREPARE) and not (folder / "result.json").exists()
+    for key, part, name in paths_of(cfg):
+        if key in READ or (learns and key in TO_LEARN_FROM):
+            given = key.replace("data.corpus", "data")
+            if (value := part[name]) is None and key in NEEDED:
+                raise ValueError(f"{given} is not set; give a file of text, one sentence a line.")
+            for path in value if isinstance(value, ListConfig) else [value]:
+                if isinstance(path, str) and not Path(path).exists():
+                    raise ValueError(f"{given}={path} does not exist; give the path of a file or folder that does.")
 
 
 def check(config: dict[str, Any]) -> None:
@@ -321,20 +342,31 @@ def count_of(cfg: Mapping[str, Any], key: str, *, least: int = 1) -> int:
     return value
 
 
+SPLITS, SIDES = ("train", "dev", "test"), ("source", "target")
 # Keys that hold a path, or a list of paths, where the config has them ...
 PATHS = (
     *("outputs", "corpora", "run_dir", "data.path", "data.corpus.path", "data.tokenizer", "training.initialize"),
-    *(
-        f"{group}.{split}.{side}"
-        for group in ("data", "data.corpus")
-        for split in ("train", "dev", "test")
-        for side in ("source", "target")
-    ),
+    *(f"data.{split}.{side}" for split in (*SPLITS, *(f"corpus.{split}" for split in SPLITS)) for side in SIDES),
     *("checkpoint", "checkpoints", "run", "input", "output", "folder", "against", "plan.output"),
     *("hypotheses", "references", "source", "target", "a", "b"),
 )
 # ... but for what is none in these tasks.
 NO_PATHS = {"aiayn.commands.compare.compare": {"checkpoint"}, "aiayn.commands.attention.attention": {"target"}}
+# What is read, so that it has to be there; and what training and preparing read, which need train and dev.
+READ = {"checkpoint", "checkpoints", "run", "input", "hypotheses", "references", "source", "target", "a", "b"}
+NEEDED = {f"data.corpus.{split}.{side}" for split in SPLITS[:2] for side in SIDES}
+TO_LEARN_FROM = {*NEEDED, *(f"data.corpus.test.{side}" for side in SIDES), "data.tokenizer", "training.initialize"}
+
+
+def paths_of(cfg: DictConfig) -> Iterator[tuple[str, DictConfig, str]]:
+    """The keys that hold a path, paths, or null, each with the part of the config that it is in, and its name there."""
+    tests = OmegaConf.select(cfg, "data.tests") or {}
+    for key in (*PATHS, *(f"data.tests.{name}.{side}" for name in tests for side in SIDES)):
+        above, _, name = key.rpartition(".")
+        part = OmegaConf.select(cfg, above) if above else cfg
+        is_set = isinstance(part, DictConfig) and name in part and not OmegaConf.is_missing(part, name)
+        if is_set and key not in NO_PATHS.get(str(cfg.get("task")), ()):
+            yield key, part, name
 
 
 def make_absolute(cfg: DictConfig) -> None:
@@ -343,14 +375,7 @@ def make_absolute(cfg: DictConfig) -> None:
     Raises:
         ValueError: if there is no such home.
     """
-    tests = OmegaConf.select(cfg, "data.tests") or {}
-    for key in (*PATHS, *(f"data.tests.{name}.{side}" for name in tests for side in ("source", "target"))):
-        if key in NO_PATHS.get(str(cfg.get("task")), ()):
-            continue
-        above, _, name = key.rpartition(".")
-        part = OmegaConf.select(cfg, above) if above else cfg
-        if not isinstance(part, DictConfig) or name not in part or OmegaConf.is_missing(part, name):
-            continue
+    for _, part, name in paths_of(cfg):
         value = part[name]
         if isinstance(value, ListConfig):
             part[name] = [_from_root(item) for item in value]

@@ -289,4 +289,4 @@ def test_the_command_line(aiayn: CommandLine, write) -> None:
     assert "ar:10000" in done.stdout
     assert "resampling" not in done.stderr
     done = aiayn("task=compare", f"a={a}", "b=/nowhere", small=False, code=1)
-    assert done.stderr.startswith("error: b=/nowhere must be")
+    assert done.stderr.startswith("error: b=/nowhere does not exist")

@@ -274,7 +274,7 @@ def test_what_cannot_be_served_is_refused_in_a_line(file: Path) -> None:
                 [f"port={port}", f"checkpoint={file}"],
                 f"error: cannot listen at 127.0.0.1, port {port}: Address already",
             ),
-            (["port=0", "checkpoint=/nowhere.ckpt"], "error: checkpoint /nowhere.ckpt does not exist."),
+            (["port=0", "checkpoint=/nowhere.ckpt"], "error: checkpoint=/nowhere.ckpt does not exist; "),
         ):
             second = subprocess.run(
                 command("task=serve", *overrides), env=environment(), capture_output=True, text=True, timeout=SECONDS

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aiayn.commands.inputs import described, evaluated_data, evaluated_metrics, objective_of_text
-from aiayn.data.parallel_text import ParallelText, read_lines
+from aiayn.data.parallel_text import ParallelText, read_lines, split_text
 from aiayn.evaluation.comparison import (
     Bucket,
     differences,
@@ -33,7 +33,6 @@ from aiayn.evaluation.comparison import (
 from aiayn.evaluation.metric import Metric, Score, counted, digits
 from aiayn.files import write_text
 from aiayn.identity import leaves
-from aiayn.problems.translation import split_text
 from aiayn.report.formats import markdown, markdown_table
 from aiayn.report.table import MINUS, Column, Notes, cells
 from aiayn.runs.run import Run

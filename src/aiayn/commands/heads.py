@@ -19,10 +19,10 @@ from aiayn.analysis.heads import losses, measures
 from aiayn.analysis.weights import KINDS, attentions
 from aiayn.checkpoints import checkpoint
 from aiayn.commands.inputs import chosen_folder, described, evaluated_data, objective_of_text, run_of
+from aiayn.data.parallel_text import split_text
 from aiayn.evaluation.metric import Score, counted, digits
 from aiayn.files import write_text
 from aiayn.inference.translation import translator
-from aiayn.problems.translation import split_text
 from aiayn.report.formats import markdown_table
 from aiayn.schema import check_ranges, path_of
 from aiayn.terminal import Terminal, visible

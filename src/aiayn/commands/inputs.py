@@ -6,20 +6,21 @@ config, which are there for new runs, do not.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn.arguments import check_arguments, check_groups
-from aiayn.checkpoints import checkpoint
 from aiayn.evaluation.metric import Metric
 from aiayn.evaluation.metrics.perplexity import Perplexity
-from aiayn.problems.problem import Problem, problem_of
 from aiayn.runs.run import Run
 from aiayn.schema import check_ranges, path_of
 from aiayn.trust import check_corpus, check_named, ours
+
+if TYPE_CHECKING:  # it imports torch, which task=compare does without
+    from aiayn.problems.problem import Problem
 
 
 def overridden() -> list[str]:
@@ -35,6 +36,8 @@ def checkpoint_files(value: Any) -> list[Path]:
     Raises:
         ValueError: if one of them is a folder without an averaged checkpoint.
     """
+    from aiayn.checkpoints import checkpoint
+
     paths = value if OmegaConf.is_list(value) else [value]
     if not paths:
         raise ValueError("checkpoint=[] names no model; give a file, a run's folder, or several of them.")
@@ -170,12 +173,14 @@ def objective_of_text(cfg: DictConfig, stored: Mapping[str, Any]) -> tuple[str, 
 
 def evaluated_problem(
     cfg: DictConfig, stored: Mapping[str, Any], data: DictConfig, inference: Mapping[str, Any]
-) -> Problem:
+) -> "Problem":
     """The problem of a stored config, on the data and with the search that are wanted now.
 
     Raises:
         ValueError: if it is none of ours and not trusted either.
     """
+    from aiayn.problems.problem import problem_of
+
     kind = stored["problem"]
     check_named(kind, ours=ours("problem").__contains__, trust=cfg.trust, what="the stored problem")
     for key in ("source_language", "target_language"):  # which data=text leaves out

@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from hydra.utils import instantiate
+
 Pairs = Iterator[tuple[str, str]]
 
 
@@ -32,6 +34,19 @@ def check_split(split: str, splits: list[str]) -> None:
     """Refuse with a ValueError a split that a corpus does not have."""
     if split not in splits:
         raise ValueError(f"data.split={split} does not exist: this corpus has {', '.join(splits)}.")
+
+
+def split_text(data: Any, split: str) -> tuple[list[str], list[str]]:
+    """Sources and references of a split, from the text that a config of data names.
+
+    Raises:
+        ValueError: if the data have no such split.
+    """
+    text = instantiate(data.corpus, _convert_="all")
+    if split not in text.splits():
+        raise ValueError(f"data.split={split} is not in {data.name}; it has {', '.join(text.splits())}.")
+    pairs = list(text.pairs(split))
+    return [source for source, _ in pairs], [reference for _, reference in pairs]
 
 
 def aligned_lines(source: Path, target: Path) -> Pairs:

@@ -14,6 +14,7 @@ from aiayn.checkpoints import checkpoint
 from aiayn.cost.counting import mean_pair_flops
 from aiayn.data.corpus import Corpus, prepare
 from aiayn.data.datamodule import ParallelDataModule
+from aiayn.data.parallel_text import split_text
 from aiayn.data.replica import Replica
 from aiayn.data.step_size import StepSize
 from aiayn.data.tokenizer import Tokenizer, Vocabularies
@@ -186,16 +187,3 @@ def given_vocabularies(cfg: DictConfig) -> Vocabularies | None:
             " and ".join(str(size) for size in reversed(found.sizes.values())),
         )
     return found
-
-
-def split_text(data: DictConfig, split: str) -> tuple[list[str], list[str]]:
-    """Sources and references of a split, from the text itself.
-
-    Raises:
-        ValueError: if the data have no such split.
-    """
-    text = instantiate(data.corpus, _convert_="all")
-    if split not in text.splits():
-        raise ValueError(f"data.split={split} is not in {data.name}; it has {', '.join(text.splits())}.")
-    pairs = list(text.pairs(split))
-    return [source for source, _ in pairs], [reference for _, reference in pairs]

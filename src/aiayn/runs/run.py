@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from aiayn.identity import changed
@@ -194,19 +194,24 @@ def last_line(file: Path) -> str | None:
     return None
 
 
-def read_rows(rows: Iterable[Any]) -> list[Run]:
-    """The runs of a sweep's composed configs, in their order; `run_dir` is each one's folder.
+def resolved(cfg: DictConfig) -> dict[str, Any]:
+    """A composed config in plain containers, without the keys that cannot be resolved: such a row fails, and says why.
 
-    A config that cannot be resolved is that of a row that fails, and its folder says why.
+    What can be resolved still tells what the row is called.
     """
-    runs = []
-    for cfg in rows:
-        config: Any = {}
+    found: dict[str, Any] = {}
+    for key in cfg:
         with suppress(OmegaConfBaseException):
-            config = OmegaConf.to_container(cfg, resolve=True)
-        folder = Path(cfg.run_dir)
-        runs.append(Run.read(folder, row=folder.name, config=config))
-    return runs
+            value = cfg[key]
+            if isinstance(value, ListConfig):
+                value = OmegaConf.to_container(value, resolve=True)
+            found[str(key)] = resolved(value) if isinstance(value, DictConfig) else value
+    return found
+
+
+def read_rows(rows: Iterable[Any]) -> list[Run]:
+    """The runs of a sweep's composed configs, in their order; `run_dir` is each one's folder."""
+    return [Run.read(folder := Path(cfg.run_dir), row=folder.name, config=resolved(cfg)) for cfg in rows]
 
 
 def names_of(runs: Sequence[Run]) -> list[str]:

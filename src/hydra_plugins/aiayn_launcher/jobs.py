@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hydra._internal.core_plugins import basic_sweeper
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import HydraContext
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from aiayn.errors import FORESEEN, explain
@@ -86,19 +86,12 @@ def compose(context: HydraContext, sweep: DictConfig, overrides: Sequence[Sequen
     return list(jobs.values())
 
 
-def resolved(job: Job) -> dict[str, Any]:
-    """The job's config, or nothing where it cannot be resolved: the job then says why."""
-    with suppress(OmegaConfBaseException):
-        return dict(OmegaConf.to_container(job.config, resolve=True))  # type: ignore[arg-type]
-    return {}
-
-
 def progress_of(jobs: Sequence[Job], state: str) -> list["Progress"]:
     """How far each job is, all of them in `state` at first."""
-    from aiayn.runs.run import Run, names_of
+    from aiayn.runs.run import Run, names_of, resolved
     from aiayn.runs.sweep import Progress
 
-    runs = [Run.read(job.folder, row=job.row, config=resolved(job)) for job in jobs]
+    runs = [Run.read(job.folder, row=job.row, config=resolved(job.config)) for job in jobs]
     return [Progress(run, state, name) for run, name in zip(runs, names_of(runs), strict=True)]
 
 
@@ -108,7 +101,7 @@ def refuse(jobs: Sequence[Job], rows: Sequence["Progress"]) -> None:
 
     for job, row in zip(jobs, rows, strict=True):
         try:
-            check_run(job.config)
+            check_run(job.config, job.folder)
         except FORESEEN as error:
             log.warning("%s is refused: %s", row.name, explain(error))
             job.folder.mkdir(parents=True, exist_ok=True)
