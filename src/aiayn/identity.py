@@ -37,7 +37,10 @@ WHERE_AND_HOW = {
     *("training.log_steps", "inference.tokens_per_batch"),
 }
 # When a run ends. That makes another experiment, but a run that goes on may get another end.
-ENDS = {"training.max_steps", "training.max_epochs", "trainer.max_time", "callbacks.early_stopping"}
+ENDS = {
+    *("training.max_steps", "training.max_epochs", "trainer.max_time"),
+    *("callbacks.early_stopping", "callbacks.halving"),
+}
 VARIED = ("seed", "model", "training", "inference")  # parts of a config, first in a name that is cut
 
 # Which say what another does, unless they are set.
