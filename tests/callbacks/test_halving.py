@@ -9,7 +9,7 @@ import pytest
 
 from aiayn.callbacks.averaging import stopped_by
 from aiayn.callbacks.halving import Halving
-from aiayn.identity import ENDS, differing
+from aiayn.identity import ENDS, differing, row
 
 
 def kept(folder: Path, row: str, step: int, log_p: float) -> None:
@@ -37,9 +37,9 @@ def validated(folder: Path, step: int, log_p: float) -> Any:
 
 
 def test_a_row_behind_the_others_is_stopped_at_a_rung_with_the_reason(tmp_path: Path) -> None:
-    for row, log_p in (("a", -2.0), ("b", -3.0), ("c", -4.0)):
-        kept(tmp_path, row, 300, log_p)
-        kept(tmp_path, row, 400, log_p)
+    for name, log_p in (("a", -2.0), ("b", -3.0), ("c", -4.0)):
+        kept(tmp_path, name, 300, log_p)
+        kept(tmp_path, name, 400, log_p)
     kept(tmp_path, "own", 300, -9.0)  # is no other
     assert not validated(tmp_path, 300, -2.5).should_stop  # the first validation at or behind 250
     stopped = validated(tmp_path, 300, -3.5)
@@ -55,6 +55,11 @@ def test_a_stopped_row_is_the_same_experiment_without_the_rule() -> None:
     ruled = {"callbacks": {"halving": {"reduction": 2}}, "seed": 1}
     assert differing(ruled, {"seed": 1}) == ["callbacks.halving.reduction"]
     assert not differing(ruled, {"seed": 1}, but=ENDS)
+
+
+def test_a_row_has_the_same_folder_with_and_without_the_rule() -> None:
+    assert row(["seed=2", "callbacks=halving", "callbacks.halving.least=0.2"], "bleu") == row(["seed=2"], "bleu")
+    assert row(["seed=2", "callbacks=early_stopping"], "bleu") != row(["seed=2"], "bleu")
 
 
 def test_settings_are_refused_before_the_training() -> None:

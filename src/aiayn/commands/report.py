@@ -108,8 +108,8 @@ def halving_note(rows: Sequence[Row]) -> Notes:
     wrongly = f" ({', '.join(names[id(runs[number])] for number in found.wrongly)})" if found.wrongly else ""
     told = (
         f"callbacks=halving would have saved {found.saved:.0%} of the steps of these {len(runs)} runs; it stops "
-        f"{len(found.stopped)}, {len(found.wrongly)} of them in the better half at the end{wrongly}; the best that goes "
-        f"on is {found.regret:.3f} nats a piece behind the best"
+        f"{len(found.stopped)}, {len(found.wrongly)} of them in the better half at the end{wrongly}; the best to go "
+        f"on ends {found.regret:.3f} nats a piece behind the best"
     )
     return [("halving", told)]
 

@@ -253,6 +253,8 @@ def notes(rows: Sequence[Row], command: str) -> Notes:
         state, other, name = run.state, differences(run), row.called(run)
         if state in ("done", "of another checkpoint") and other:
             found.append(("other settings", f"{name} ran with {', '.join(other[:3])}{', ...' if other[3:] else ''}"))
+        elif state == "done" and run.result.get("stopped"):
+            found.append(("stopped early", f"{name}, at step {run.result.get('steps')}: {run.result['stopped']}"))
         elif state != "done":
             found.append((state, f"{name}: {run.error}" if state == "failed" and run.error else name))
     stale = [(row.called(run), ", ".join(run.changed)) for row, run in runs if run.stale]
