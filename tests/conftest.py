@@ -146,6 +146,7 @@ def write_checkpoint(path: Path, *overrides: str, words: Sequence[str], seed: in
     import torch
 
     from aiayn.checkpoints import checkpoint
+    from aiayn.checkpoints.building import build
     from aiayn.data.tokenizer import Tokenizer, Vocabularies
 
     config = OmegaConf.to_container(composed(*overrides))
@@ -155,7 +156,7 @@ def write_checkpoint(path: Path, *overrides: str, words: Sequence[str], seed: in
         target = Tokenizer.train([line.upper() for line in text], vocab_size=vocabularies.source.vocab_size - 1)
         vocabularies = Vocabularies(vocabularies.source, target)
     torch.manual_seed(seed)
-    model = checkpoint.build(config["model"], **vocabularies.sizes)  # type: ignore[index]
+    model = build(config["model"], **vocabularies.sizes)  # type: ignore[index]
     torch.nn.init.normal_(model.embedding.weight, std=0.5)
     state = {f"model.{name}": value for name, value in model.state_dict().items()}
     content = {**checkpoint.contents(config, vocabularies), "state_dict": state, "global_step": step}  # type: ignore[arg-type]

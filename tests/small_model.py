@@ -3,6 +3,7 @@
 import torch
 
 from aiayn.checkpoints import checkpoint
+from aiayn.checkpoints.building import build
 from aiayn.data.tokenizer import Vocabularies
 
 MODEL = {
@@ -34,6 +35,6 @@ MODEL = {
 def content(vocabularies: Vocabularies, *, seed: int, step: int) -> dict:
     """What a run would save, of a model with random weights."""
     torch.manual_seed(seed)
-    model = checkpoint.build(MODEL, **vocabularies.sizes)
+    model = build(MODEL, **vocabularies.sizes)
     state = {f"model.{name}": value for name, value in model.state_dict().items()}
     return {**checkpoint.contents({"model": MODEL}, vocabularies), "state_dict": state, "global_step": step}

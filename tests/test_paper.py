@@ -4,7 +4,7 @@ import pytest
 import torch
 from conftest import ROOT, composed
 
-from aiayn.checkpoints.checkpoint import build
+from aiayn.checkpoints.building import build
 from aiayn.cost.counting import pair_flops
 
 pytestmark = pytest.mark.slow

@@ -32,12 +32,17 @@ WHERE_AND_HOW = {
     *("trainer.profiler", "trainer.detect_anomaly", "trainer.benchmark", "trainer.deterministic"),
     *("trainer.limit_test_batches", "trainer.limit_predict_batches"),
     *("callbacks.speed", "callbacks.quality", "callbacks.averaging", "callbacks.best", "callbacks.likelihoods"),
+    "callbacks.halving.dirpath",
     *("data.path", "data.corpus.path"),  # of a copy of the text; which text it is, its fingerprint tells
     *("data.tokens_per_device", "data.prepare_workers", "data.loader_workers"),
     *("training.log_steps", "inference.tokens_per_batch"),
 }
 # When a run ends. That makes another experiment, but a run that goes on may get another end.
-ENDS = {"training.max_steps", "training.max_epochs", "trainer.max_time", "callbacks.early_stopping"}
+ENDS = {
+    *("training.max_steps", "training.max_epochs", "trainer.max_time"),
+    *("callbacks.early_stopping", "callbacks.halving"),
+}
+NOT_ITS_OWN = {"seed", "callbacks.halving"}  # of a row: what may differ between its runs
 VARIED = ("seed", "model", "training", "inference")  # parts of a config, first in a name that is cut
 
 # Which say what another does, unless they are set.
@@ -91,7 +96,7 @@ def identity(config: Mapping[str, Any], *, but: Collection[str] = ()) -> dict[st
 
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What tells an experiment from others in a table: no seed, and once what parts repeat, as `heads`."""
-    found = identity(config, but={"seed"})
+    found = identity(config, but=NOT_ITS_OWN)
     return {key: value for key, value in found.items() if not (is_repeated(key, found) or key.endswith("._partial_"))}
 
 
@@ -143,6 +148,8 @@ def row(overrides: Sequence[str], objective: str) -> str:
             names.append(f"{Path(value).stem}-{_hash(str(absolute(value)))[:8]}")
         elif key == "trainer":  # trainer=ddp chooses devices
             continue
+        elif override == "callbacks=halving" or key.startswith("callbacks.halving."):
+            continue  # a row that it has stopped goes on in its folder without it
         elif makes_experiment(key, evaluation=evaluation, objective=objective):
             names.append(override)
     name = ",".join(names).replace("/", "_") or "base"

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from aiayn.checkpoints import averaging, checkpoint, older
+from aiayn.checkpoints.building import build
 from aiayn.checkpoints.checkpoint import Checkpoint
 from aiayn.data.tokenizer import Tokenizer, Vocabularies
 from aiayn.model.model import Model
@@ -50,7 +51,7 @@ def test_comparing_the_sizes_of_weights_computes_none(
     }
     model = {**MODEL, "position": {**MODEL["position"], **part}}
     torch.manual_seed(1)
-    built = checkpoint.build(model, **vocabularies.sizes)
+    built = build(model, **vocabularies.sizes)
     loaded = Checkpoint(built.state_dict(), {"model": model}, vocabularies, 1)
     with Calls():
         loaded.model()
@@ -170,11 +171,11 @@ class OneVocabulary(Model):
 
 def test_a_model_without_a_place_for_the_source_s_vocabulary_is_not_given_one() -> None:
     config = {"_target_": f"{__name__}.OneVocabulary", "layers": 3}
-    assert checkpoint.build(config, vocab_size=11).sizes == (11, 0)  # type: ignore[attr-defined]
+    assert build(config, vocab_size=11).sizes == (11, 0)  # type: ignore[attr-defined]
     with pytest.raises(
         ValueError, match=r"OneVocabulary takes no source_vocab_size; leave data\.shared_vocabulary=true"
     ):
-        checkpoint.build(config, vocab_size=11, source_vocab_size=13)
+        build(config, vocab_size=11, source_vocab_size=13)
 
 
 def test_stacked_projections_of_older_weights_become_the_two_maps() -> None:
@@ -214,4 +215,4 @@ def test_a_part_of_ones_own_may_call_its_weights_projection(vocabularies: Vocabu
 )
 def test_what_makes_no_model_is_refused_with_its_key(changed: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        checkpoint.build({**MODEL, **changed}, vocab_size=7)
+        build({**MODEL, **changed}, vocab_size=7)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 
 from aiayn.checkpoints import checkpoint
+from aiayn.checkpoints.building import build
 from aiayn.commands.plan import devices, form, notes, plan_row, read_assumptions
 from aiayn.cost.estimate import GIB, Assumptions, micro_batch_tokens
 from aiayn.data.step_size import accumulation_steps
@@ -221,7 +222,7 @@ def test_a_part_that_looks_at_values_is_named_and_can_be_opened(base: dict[str, 
     assert "the model cannot be described without values: " in refused
     saved = content(Vocabularies.joint(Tokenizer.train(["one two three"], vocab_size=19)), seed=1, step=1)
     saved["config"] = {"model": {**MODEL, "feed_forward": {**MODEL["feed_forward"], "_target_": looking}}}
-    model = checkpoint.build(saved["config"]["model"], vocab_size=19)
+    model = build(saved["config"]["model"], vocab_size=19)
     saved["state_dict"] = {f"model.{name}": value for name, value in model.state_dict().items()}
     checkpoint.write(tmp_path / "a.ckpt", saved)
     assert checkpoint.read(tmp_path / "a.ckpt").model(trust=[__name__]).state_dict().keys() == model.state_dict().keys()

@@ -10,7 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import silu
 from torch.utils.flop_counter import FlopCounterMode
 
-from aiayn.checkpoints import checkpoint
+from aiayn.checkpoints.building import build
 from aiayn.cost.counting import described_batch, mean_pair_flops, pair_flops, parameters
 from aiayn.model.model import Model
 from aiayn.model.view import View
@@ -52,7 +52,7 @@ def built(*overrides: str, device: str = "meta", vocab_size: int = 31, **feed_fo
     config: Any = OmegaConf.to_container(composed(*overrides), resolve=True)
     config["model"]["feed_forward"] |= feed_forward
     with torch.device(device):
-        return checkpoint.build(config["model"], vocab_size=vocab_size)
+        return build(config["model"], vocab_size=vocab_size)
 
 
 def multiplications(source: int, target: int, *, vocab_size: int, gated: bool = False) -> int:

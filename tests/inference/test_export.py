@@ -12,6 +12,7 @@ import torch
 
 import aiayn
 from aiayn.checkpoints import checkpoint
+from aiayn.checkpoints.building import build
 from aiayn.checkpoints.checkpoint import Checkpoint
 from aiayn.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, Vocabularies
 from aiayn.inference import beam_search, ctranslate2_decoder
@@ -61,7 +62,7 @@ def model_of(vocabularies: Vocabularies) -> Callable[..., Checkpoint]:
             "norm": part("norm.post.PostNorm", **width, dropout=0.1),
             "position": part(f"position.{position.lower()}.{position}Position", **width, **extra),
         }
-        model = checkpoint.build(config, **vocabularies.sizes)
+        model = build(config, **vocabularies.sizes)
         torch.nn.init.normal_(model.embedding.weight, std=0.5)
         for parameter in model.parameters():
             if parameter.dim() == 1:  # biases and gains, which begin at 0 or 1

@@ -10,6 +10,7 @@ import torch
 from conftest import SMALL, write_checkpoint
 
 from aiayn.checkpoints import checkpoint
+from aiayn.checkpoints.building import build
 from aiayn.data.tokenizer import Vocabularies
 from aiayn.inference.export import write_safetensors
 from aiayn.model.model import Model
@@ -28,7 +29,7 @@ def model_of(path: Path) -> tuple[Model, Vocabularies]:
     """A new model of a checkpoint's config, and its vocabularies."""
     loaded = checkpoint.read(path)
     torch.manual_seed(7)
-    return checkpoint.build(loaded.config["model"], **loaded.vocabularies.sizes), loaded.vocabularies
+    return build(loaded.config["model"], **loaded.vocabularies.sizes), loaded.vocabularies
 
 
 def test_a_model_gets_the_weights_and_the_result_says_of_what(file: Path) -> None:

@@ -19,7 +19,7 @@ from torch._dynamo.utils import counters
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from aiayn.callbacks.speed import TrainingSpeed
-from aiayn.checkpoints import checkpoint
+from aiayn.checkpoints.building import build
 from aiayn.data.batching import TENSORS, Batch, PairDataset, Step
 from aiayn.model.model import Model, Outputs
 from aiayn.training.module import LOGGED, TrainingModule, losses
@@ -255,7 +255,7 @@ def test_a_training_that_diverges_ends_where_it_is_logged(build: Build, tmp_path
 def test_a_step_asks_the_device_for_nothing() -> None:
     """Fake tensors have no values: whatever asks for one raises."""
     with FakeTensorMode():
-        model = checkpoint.build(MODEL, vocab_size=29)
+        model = build(MODEL, vocab_size=29)
         source, target = torch.ones(3, 7, dtype=torch.long), torch.ones(3, 6, dtype=torch.long)
         batch = Batch(source, target, torch.arange(3), positions=torch.ones(11, dtype=torch.long), padded=True)
         for autocast in (False, True):

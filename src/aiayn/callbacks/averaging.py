@@ -57,8 +57,9 @@ class CheckpointAveraging(Checkpoint):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.since = time.monotonic()
-        for callback in trainer.early_stopping_callbacks:
-            callback.stopping_reason_message = None  # of a stop that this run goes on from
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if hasattr(callback, "stopping_reason_message"):
+                callback.stopping_reason_message = None  # of a stop that this run goes on from
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -146,11 +147,10 @@ def stopped_by(trainer: Trainer) -> str | None:
         return None
     if not trainer.should_stop:
         return f"training.max_epochs={trainer.max_epochs} passes over the corpus"
-    for early_stopping in trainer.early_stopping_callbacks:
-        if reason := early_stopping.stopping_reason_message:
-            return reason.removesuffix(" Signaling Trainer to stop.")
     callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
     for callback in callbacks:
+        if reason := getattr(callback, "stopping_reason_message", None):
+            return reason.removesuffix(" Signaling Trainer to stop.")
         if isinstance(callback, Timer) and (left := callback.time_remaining()) is not None and left <= 0:
             return f"the time limit, after {callback.time_elapsed():.0f} s of training"
     return "a callback"

@@ -89,7 +89,7 @@ def read_assumptions(config: Mapping[str, Any]) -> Assumptions:
 
 def plan_row(cfg: DictConfig, name: str, assumptions: Assumptions) -> Plan:
     """The plan of one row; a row that cannot run, or whose model cannot be counted, says why."""
-    from aiayn.checkpoints.checkpoint import described
+    from aiayn.checkpoints.building import described
     from aiayn.problems.problem import problem_of
 
     try:

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from rich.text import Text
 
+from aiayn.evaluation.halving import replay
 from aiayn.files import write_text
 from aiayn.identity import claims_hashes
 from aiayn.report.agreement import Comparison, agreements, ceiling, of_paper, of_report
@@ -26,6 +28,7 @@ from aiayn.report.table import Notes, notes, verdict_cells, verdict_note
 from aiayn.runs.run import Run, read_folder, read_rows
 from aiayn.terminal import Terminal, visible
 
+FEWEST_REPLAYED = 8  # runs, of which halves say something
 OF_REPORT = ("task=", "folder=", "against=", "report.", "claims")  # overrides that the sweep itself did not have
 
 
@@ -52,7 +55,7 @@ def report(*configs: DictConfig) -> None:
     bootstrap(rows)
     verdicts = judge(read_claims(cfg, rows), rows)
     folder = common_folder(runs) if is_sweep else Path(cfg.folder)
-    facts = [*notes(rows, command() if is_sweep else ""), *claims_stamp(rows, verdicts)]
+    facts = [*notes(rows, command() if is_sweep else ""), *claims_stamp(rows, verdicts), *halving_note(rows)]
     write(folder, rows, facts, verdicts, compared(rows, cfg))
 
 
@@ -88,6 +91,27 @@ def claims_stamp(rows: Sequence[Row], verdicts: Sequence[Verdict]) -> Notes:
                 said = f"changed since the first run that is done began (then {then})"
             told.append(f"{name} {found}, {said if then else 'the first run that is done does not say what they were'}")
     return [("claims", "; ".join(told))] if told else []
+
+
+def halving_note(rows: Sequence[Row]) -> Notes:
+    """What `callbacks=halving` would have saved of these runs, in the order in which they ended, and got wrong."""
+    runs = sorted((run for row in rows for run in row.done if not run.result.get("stopped")), key=lambda run: run.ended)
+    names = {id(run): row.called(run) for row in rows for run in row.runs}
+    runs = [run for run in runs if len(run.metrics.get("dev/perplexity", ((), ()))[0]) > 2]
+    if len(runs) < FEWEST_REPLAYED:
+        return []
+    curves = []
+    for run in runs:
+        steps, perplexities = run.metrics["dev/perplexity"]
+        curves.append(dict(zip(map(int, steps), -np.log(perplexities), strict=True)))
+    found = replay(curves, reduction=2, least=0.1)
+    wrongly = f" ({', '.join(names[id(runs[number])] for number in found.wrongly)})" if found.wrongly else ""
+    told = (
+        f"callbacks=halving would have saved {found.saved:.0%} of the steps of these {len(runs)} runs; it stops "
+        f"{len(found.stopped)}, {len(found.wrongly)} of them in the better half at the end{wrongly}; the best to go "
+        f"on ends {found.regret:.3f} nats a piece behind the best"
+    )
+    return [("halving", told)]
 
 
 def common_folder(runs: Sequence[Run]) -> Path:

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from aiayn.arguments import check_arguments
 from aiayn.callbacks.speed import TrainingSpeed
 from aiayn.checkpoints import checkpoint
-from aiayn.checkpoints.checkpoint import UndescribedError, build, described
+from aiayn.checkpoints.building import UndescribedError, build, described
 from aiayn.commands.evaluate import evaluate_splits, show
 from aiayn.cost.counting import parameters
 from aiayn.data.step_size import FEWEST_STEPS, StepSize, accumulation_steps

@@ -105,34 +105,16 @@ def prepare(
         vocabularies: To take instead of trained ones; the five settings of the training then do not count.
     """
     fingerprint = text.fingerprint()  # a file that is named and not there is said first
-    for split in ("train", "dev"):
-        if split not in text.splits():
-            there = ", ".join(text.splits()) or "no split"
-            raise ValueError(
-                f"data.{split} is missing: the corpus has {there}. With data=text give data.{split}.source and "
-                f"data.{split}.target, files of a sentence a line."
-            )
-    if tokenizer_sample < 2:
-        raise ValueError(f"data.tokenizer_sample must be at least 2 sentences, got {tokenizer_sample}.")
-    if workers < 0:
-        raise ValueError(f"data.prepare_workers must be 0 or more, got {workers}.")
-    settings = {
-        "text": fingerprint,
-        "vocab_size": vocab_size,
-        "character_coverage": character_coverage,
-        "tokenizer_sample": tokenizer_sample,
-        "cleaning": asdict(cleaning),
-    }
-    if code := _own_code(text):
-        settings["code"] = code
-    # Named where they are not as in corpora that are older than they.
-    if byte_fallback:
-        settings["byte_fallback"] = True
-    if not shared_vocabulary:
-        settings["shared_vocabulary"] = False
-    if vocabularies is not None:
-        settings = {"text": fingerprint, "tokenizer": vocabularies.hash, "cleaning": asdict(cleaning)}
-        settings |= {"code": code} if code else {}
+    _check(text, tokenizer_sample=tokenizer_sample, workers=workers)
+    settings: dict[str, Any] = {"text": fingerprint, "cleaning": asdict(cleaning), **_own_code(text)}
+    if vocabularies is None:
+        settings["vocab_size"] = vocab_size
+        settings |= {"character_coverage": character_coverage, "tokenizer_sample": tokenizer_sample}
+        # Named where they are not as in corpora that are older than they.
+        settings |= {"byte_fallback": True} if byte_fallback else {}
+        settings |= {} if shared_vocabulary else {"shared_vocabulary": False}
+    else:
+        settings["tokenizer"] = vocabularies.hash
     key = hashlib.sha256(json.dumps({"format": FORMAT, **settings}, sort_keys=True).encode()).hexdigest()[:16]
     path = folder.absolute() / key
     if not path.exists():
@@ -163,14 +145,29 @@ def prepare(
     return Corpus.open(path)
 
 
-def _own_code(text: ParallelText) -> dict[str, str]:
+def _check(text: ParallelText, *, tokenizer_sample: int, workers: int) -> None:
+    """Refuse with a ValueError a text without train or dev, and settings that make no sense."""
+    for split in ("train", "dev"):
+        if split not in text.splits():
+            there = ", ".join(text.splits()) or "no split"
+            raise ValueError(
+                f"data.{split} is missing: the corpus has {there}. With data=text give data.{split}.source and "
+                f"data.{split}.target, files of a sentence a line."
+            )
+    if tokenizer_sample < 2:
+        raise ValueError(f"data.tokenizer_sample must be at least 2 sentences, got {tokenizer_sample}.")
+    if workers < 0:
+        raise ValueError(f"data.prepare_workers must be 0 or more, got {workers}.")
+
+
+def _own_code(text: ParallelText) -> dict[str, Any]:
     """What else than its fingerprint tells a corpus of one's own from others: its class, and the code of its module."""
     kind = type(text)
     if kind.__module__.startswith("aiayn."):
         return {}
     with contextlib.suppress(OSError, TypeError):  # typed at a prompt
-        return {"class": kind.__qualname__, "module": digest(Path(inspect.getfile(kind)))}
-    return {"class": kind.__qualname__}
+        return {"code": [kind.__qualname__, digest(Path(inspect.getfile(kind)))]}
+    return {"code": [kind.__qualname__]}
 
 
 def _learnt(

@@ -13,7 +13,7 @@ import numpy as np
 
 from aiayn.evaluation import significance
 from aiayn.evaluation.metric import Metric, digits
-from aiayn.identity import identity, leaves, settings
+from aiayn.identity import NOT_ITS_OWN, identity, leaves, settings
 from aiayn.naming import names
 from aiayn.report.statistics import fitting, metric_of, read_statistics, same_sentences
 from aiayn.runs.run import Run
@@ -104,7 +104,7 @@ class Row:
     @cached_property
     def experiment(self) -> dict[str, Any]:
         """What makes it, for comparison; of `settings`, a part is said once."""
-        return identity(self.config, but={"seed"})
+        return identity(self.config, but=NOT_ITS_OWN)
 
     def called(self, run: Run) -> str:
         """A run of this row, by its seed where there are several."""
@@ -296,7 +296,7 @@ def rows_of(
     """
     found: list[Row] = []
     for run in runs:
-        experiment = identity(run.config, but={"seed"})
+        experiment = identity(run.config, but=NOT_ITS_OWN)
         row = next((row for row in found if row.takes(run, experiment)), None)
         if row is None:
             report = run.config.get("report") or {}

@@ -254,10 +254,12 @@ def notes(rows: Sequence[Row], command: str) -> Notes:
         state, other, name = run.state, differences(run), row.called(run)
         if state in ("done", "of another checkpoint") and other:
             found.append(("other settings", f"{name} ran with {', '.join(other[:3])}{', ...' if other[3:] else ''}"))
+        elif state == "done" and run.result.get("stopped"):
+            found.append(("stopped early", f"{name}, at step {run.result.get('steps')}: {run.result['stopped']}"))
         elif state != "done":
             unfinished.setdefault((state, run.error if state == "failed" else ""), []).append(name)
-    for (state, error), named in unfinished.items():
-        found.append((state, f"{', '.join(named)}{f': {error}' if error else ''}"))
+    for (kind, error), named in unfinished.items():
+        found.append((kind, f"{', '.join(named)}{f': {error}' if error else ''}"))
     stale = [(row.called(run), ", ".join(run.changed)) for row, run in runs if run.stale]
     found += [("stale", f"{name}: {changed} changed since") for name, changed in stale]
     return [(label, text) for label, text in found if text]

@@ -37,5 +37,5 @@ class Ter(CountedBySacreBleu):
 
     def value(self, sums: np.ndarray) -> np.ndarray:
         """Edits for each 100 words; 100 where there are none in the references, but edits."""
-        edits, words = np.asarray(sums[..., 0], float), sums[..., 1]
-        return 100 * np.divide(edits, words, out=np.asarray(edits > 0, float), where=words > 0)
+        edits, words = sums[..., 0], sums[..., 1]
+        return 100 * np.where(words > 0, edits / np.where(words > 0, words, 1), edits > 0)
