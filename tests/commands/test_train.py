@@ -12,7 +12,7 @@ from torch import Tensor
 
 from aiayn.callbacks.speed import TrainingSpeed
 from aiayn.commands.evaluate import show
-from aiayn.commands.train import read_newest, train, training_cost
+from aiayn.commands.train import read_newest, train, training_cost, twin_differences
 from aiayn.model.view import View
 from aiayn.problems.translation import Translation
 
@@ -116,3 +116,15 @@ def test_a_model_that_cannot_be_counted_has_no_flops_and_the_run_goes_on(
     assert found == {"steps": 1, "target_tokens": 18, "training_seconds": 2.0, "tokens_per_second": 9.0}
     assert "no FLOPs" in caplog.text
     assert "cannot be counted" in caplog.text
+
+
+def test_a_smaller_twin_says_where_it_differs_from_the_papers_row(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiayn.commands.train.compose", lambda _, overrides: composed(*overrides))
+    lines = twin_differences(told("experiment=table3_b_dk16", "scale=small", "training.max_steps=7"))
+    assert lines[0] == "scale=small: a smaller twin; the paper's row has what is in brackets"
+    assert "d_k 8 (16), d_v 32 (64)" in lines[1]
+    assert "warmup_steps 100 (4000)" in lines[2]
+    assert "max_steps" not in lines[2]  # as the command line has it
+    assert "name multi30k_ende (wmt14_ende)" in lines[3]
+    assert lines[4] == "inference: beam 1 (4)"
+    assert twin_differences(told("experiment=table3_b_dk16")) == []

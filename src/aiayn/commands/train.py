@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer, seed_everything
@@ -25,7 +27,7 @@ from aiayn.commands.evaluate import evaluate_splits, show
 from aiayn.cost.counting import parameters
 from aiayn.data.step_size import FEWEST_STEPS, StepSize, accumulation_steps
 from aiayn.evaluation.metric import Metric
-from aiayn.identity import claims_hashes
+from aiayn.identity import claims_hashes, settings
 from aiayn.model.model import Model
 from aiayn.problems.problem import Problem, problem_of
 from aiayn.runs.run_folder import RunFolder, step_checkpoints
@@ -34,6 +36,8 @@ from aiayn.training.tracking import loggers
 from aiayn.training.trainer import build_trainer, compile_layers, quiet_lightning, replica_of
 
 log = logging.getLogger(__name__)
+
+TWIN = ("model", "training", "data", "inference")  # in which a twin may differ from its row
 
 
 def train(cfg: DictConfig) -> float | None:
@@ -75,6 +79,8 @@ def train(cfg: DictConfig) -> float | None:
         folder.begin_anew(first_rank=first_rank)
         log.warning("%s begins anew, its old results are removed: %s changed since.", folder.path, changed)
     log.info("run folder: %s", folder.path)
+    for line in twin_differences(cfg):
+        log.info("%s", line)
     try:
         folder.check_kept()
         folder.check_text()
@@ -95,6 +101,26 @@ def train(cfg: DictConfig) -> float | None:
         log.warning("the run is done; what it has come to could not be printed: %s", error)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python tries again at the end, and fails
     return dev_objective(folder)
+
+
+def twin_differences(cfg: DictConfig) -> list[str]:
+    """Where a smaller twin differs from the row that the paper has, a line for each part of the config."""
+    if cfg.scale.name == "full":
+        return []
+    whole = compose("config", [one for one in HydraConfig.get().overrides.task if not re.match("[+]*scale[.=]", one)])
+    mine, theirs = (settings({part: resolved(each[part]) for part in TWIN}) for each in (cfg, whole))
+    found: dict[str, list[str]] = {part: [] for part in TWIN}
+    for key, value in mine.items():
+        part, _, name = key.partition(".")
+        if value != theirs.get(key) and not name.startswith("corpus."):
+            found[part].append(f"{name} {value} ({theirs.get(key)})")
+    lines = [f"{part}: {', '.join(one)}" for part, one in found.items() if one]
+    return [f"scale={cfg.scale.name}: a smaller twin; the paper's row has what is in brackets", *lines] if lines else []
+
+
+def resolved(part: DictConfig) -> Any:
+    """A part of a config as plain containers."""
+    return OmegaConf.to_container(part, resolve=True)
 
 
 def dev_objective(folder: RunFolder) -> float:
