@@ -30,7 +30,7 @@ table3-tiny: setup  ## Train the 20 rows of Table 3 in miniature, half an hour o
 	$(TABLE3_TINY)
 	$(TABLE3_TINY) task=report
 
-test: setup  ## Run all tests
+test: setup  ## Run all tests; what lacks chromium, SLURM or Multi30k is skipped, see CONTRIBUTING.md
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
 
 test-fast: setup  ## Run the tests that are not slow, in two minutes or less: between two edits

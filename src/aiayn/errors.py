@@ -2,14 +2,15 @@
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from errno import ENOSPC
+from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from omegaconf import Container
+from omegaconf import Container, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
-from yaml import YAMLError
+from yaml import YAMLError, safe_load
 
 from aiayn import schema
 
@@ -68,13 +69,17 @@ def explain(error: BaseException) -> str:
         if isinstance(error, ConfigKeyError | ConfigAttributeError) and isinstance(error.parent_node, Container):
             known = list(map(str, error.parent_node))
             above = error.full_key.removesuffix(str(error.key))
-            remedy = suggest(str(error.key), known, above=above) if known else f"; +{error.full_key}=... adds it."
+            others = elsewhere(error.parent_node, str(error.key))
+            remedy = suggest(str(error.key), known, above=above, elsewhere=others) if known else ""
+            remedy = remedy or f"; +{error.full_key}=... adds it."
             return f"there is no key {error.full_key}{remedy}"
         if isinstance(error, MissingMandatoryValue):
             return f"{error.full_key} is not set; give {error.full_key}=..."
         reason = str(error).split("\n")[0].removeprefix("ValueError raised while resolving interpolation: ")
         if reason.endswith("is not Optional"):
             reason = "null is no value for it; leave the key out, or give one."
+        if re.match(r"\w+(\.\w+)+[ =]", reason):  # it begins with the key that was set, not with one that follows
+            return reason
         return f"{error.full_key}: {reason}"
     text = " ".join(str(error).split())
     if found := re.match(r"Ambiguous value for argument '(.+?)=(.+?)'", text):
@@ -83,6 +88,10 @@ def explain(error: BaseException) -> str:
             f"{key}={value} are several values: add -m for a run of each, name a list, [{value}], or quote it where "
             f"it is text, \"{key}='{value}'\"."
         )
+    if (found := re.match(r"Could not override '([\w/]+)'\. No match in the defaults list", text)) and (
+        tasks := tasks_with(found[1])
+    ):
+        return f"{found[1]}= belongs to {' and '.join(f'task={task}' for task in tasks)}; add the task."
     if isinstance(error, OSError) and error.errno == ENOSPC and not error.filename:  # files have their names
         return f"{text}: standard output"
     if inside := re.match(r"In '(.+?)': \w+ raised while composing config: (.+?) full_key: (\S+)", text):
@@ -94,8 +103,30 @@ def explain(error: BaseException) -> str:
     return f"{f'{key}: ' if key else ''}unexpected {type(error).__name__}: {text}"
 
 
-def suggest(name: str, known: Iterable[str], *, above: str = "") -> str:
-    """The known name that was meant, with the keys `above` it, or all of them."""
+def suggest(name: str, known: Iterable[str], *, above: str = "", elsewhere: Iterable[str] = ()) -> str:
+    """The known name that was meant, with the keys `above` it, or those of the name `elsewhere`, or all of them."""
     known = list(known)
-    near = get_close_matches(name, known, n=1, cutoff=0.7)
-    return f"; did you mean {above}{near[0]}?" if near else f"; there are {', '.join(known)}."
+    near = [f"{above}{one}" for one in get_close_matches(name, known, n=1, cutoff=0.7)] or list(elsewhere)
+    return f"; did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(known)}."
+
+
+def elsewhere(part: Container, name: str) -> list[str]:
+    """The keys of the whole config that end in a name, of those the highest."""
+
+    def keys(config: Any, above: str) -> Iterator[str]:
+        for key, value in config.items() if isinstance(config, dict) else ():
+            yield f"{above}{key}"
+            yield from keys(value, f"{above}{key}.")
+
+    whole = OmegaConf.to_container(part._get_root())
+    found = [key for key in keys(whole, "") if key.rpartition(".")[2] == name and not key.startswith("hydra.")]
+    return [key for key in found if key.count(".") == min(key.count(".") for key in found)]
+
+
+def tasks_with(group: str) -> list[str]:
+    """The tasks that have a config group which others have not."""
+    files = sorted((schema.PROJECT / "conf" / "task").glob("*.yaml"))
+    defaults = {file.stem: safe_load(file.read_text()).get("defaults", []) for file in files}
+    return [
+        task for task, listed in defaults.items() if any(isinstance(of, dict) and f"/{group}" in of for of in listed)
+    ]

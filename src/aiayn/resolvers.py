@@ -20,7 +20,9 @@ def heads_divide(d_model: int, heads: int) -> int:
     Raises:
         ValueError: if heads does not divide d_model.
     """
-    if heads < 1 or d_model % heads:
+    if heads < 1:
+        raise ValueError(f"model.heads must be at least 1, got {heads}.")
+    if d_model % heads:
         raise ValueError(
             f"model.heads must divide model.d_model, got heads={heads}, d_model={d_model}; "
             f"choose another number of heads, or set model.d_k and model.d_v."

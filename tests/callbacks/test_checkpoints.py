@@ -321,7 +321,7 @@ def test_the_clock_may_say_when(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_fewer_checkpoints_than_asked_for_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run(tmp_path, max_steps=9)
     assert averaged(tmp_path) == [4, 8, 9]
-    assert "3 checkpoints to average, fewer than training.keep_checkpoints=5" in caplog.text
+    assert "the run has 3 of training.keep_checkpoints=5 checkpoints to average" in caplog.text
 
 
 @pytest.mark.parametrize(("steps", "minutes"), [(None, None), (5, 10)])

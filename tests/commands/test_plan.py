@@ -13,7 +13,7 @@ from torch.nn.functional import silu
 
 from aiayn.checkpoints import checkpoint
 from aiayn.checkpoints.building import build
-from aiayn.commands.plan import devices, notes, plan_row, read_assumptions
+from aiayn.commands.plan import devices, form, notes, plan_row, read_assumptions
 from aiayn.cost.estimate import GIB, Assumptions, micro_batch_tokens
 from aiayn.data.step_size import accumulation_steps
 from aiayn.data.tokenizer import Tokenizer, Vocabularies
@@ -121,6 +121,14 @@ def test_a_row_that_cannot_run_names_its_rule(base: dict[str, Any], changes: dic
     assert refused is not None
     assert all(word in refused for word in words), refused
     assert "\n" not in refused
+
+
+@pytest.mark.parametrize(
+    ("hours", "shown"),
+    [(1234.5, "1,234"), (9.87, "9.9"), (0.1, "0.1"), (0.0834, "5 min"), (0.0277, "1.7 min"), (2.9e-5, "0.1 s")],
+)
+def test_less_than_a_tenth_of_an_hour_is_minutes_or_seconds(hours: float, shown: str) -> None:
+    assert form("hours", hours) == shown
 
 
 def test_a_row_of_another_optimizer_is_not_refused_for_adams_memory(base: dict[str, Any]) -> None:

@@ -129,7 +129,7 @@ def test_hundreds_of_requests_at_once_are_answered_as_each_alone(file: Path, alo
         count = sum(len(question["sentences"]) for question in questions)
         assert (about["status"], about["model"], about["step"]) == ("ok", "random", 7)
         assert (about["waiting"], about["served"]) == (0, count)
-        assert f"{count} sentences were translated" in ended(process)
+        assert f"sentences translated: {count}" in ended(process)
 
 
 def test_past_the_limits_requests_are_refused_and_the_others_answered(file: Path, alone: dict[str, list[str]]) -> None:

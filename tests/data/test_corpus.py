@@ -368,12 +368,12 @@ def test_a_vocabulary_too_small_ends_in_one_line_and_leaves_nothing(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("train", "counts"),
-    [([], ""), ([("", "a"), HELD_OUT[0], ("b", "")], "'empty': 2, 'held_out': 1"), (TRAIN, "'too_long': 20")],
+    [([], ""), ([("", "a"), HELD_OUT[0], ("b", "")], "removed: 2 empty, 1 held out"), (TRAIN, "removed: 20 too long")],
 )
 def test_a_training_text_that_cleaning_empties_is_refused_with_the_counts(
     tmp_path: Path, train: Pairs, counts: str
 ) -> None:
-    with pytest.raises(ValueError, match=f"No training pair is left of {len(train)}: .*{counts}"):
+    with pytest.raises(ValueError, match=f"No training pair is left of {len(train)}, .*{counts}"):
         prepared(Lines(train), tmp_path, max_length=1)
     assert left(tmp_path) == []
 

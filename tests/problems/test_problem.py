@@ -18,7 +18,9 @@ from aiayn.problems.problem import Evaluation
 def test_a_metric_that_refuses_the_text_is_left_out_and_said(caplog: pytest.LogCaptureFixture) -> None:
     metrics = {"bleu": Bleu(), "paper": BleuPaper(), "lower": Bleu(lowercase=True), "chrf": Chrf()}
     hypotheses, references = ["a well @-@ known text", "b"], ["a well-known text", "b"]
-    scores, counts = panel(metrics, lambda metric: counted(metric, hypotheses, [references], "en"), name="")
+    scores, counts = panel(
+        metrics, lambda metric: counted(metric, hypotheses, [references], "en"), name="", objective=""
+    )
     assert list(scores) == list(counts) == ["bleu", "lower", "chrf"]
     assert "paper is left out: the paper's BLEU splits words" in caplog.text
     assert scores["lower"] == counted(metrics["lower"], hypotheses, [references], "en")[0]
@@ -42,14 +44,14 @@ def test_what_is_kept_of_translations_is_whole_or_as_it_was(tmp_path: Path) -> N
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_scores_are_logged_before_ter_begins(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_objective_is_logged_before_ter_begins(caplog: pytest.LogCaptureFixture) -> None:
     text = ["one two three four five"]
 
     def count(metric: Metric) -> tuple[Score, np.ndarray]:
         if isinstance(metric, Ter):
-            assert caplog.messages == ["last/dev, before TER: BLEU 100.00, chrF2 100.00"]
+            assert caplog.messages == ["last/dev: chrF2 100.00; TER is counted"]
         return counted(metric, text, [text], "en")
 
     caplog.set_level("INFO")
     metrics = {"ter": Ter(), "bleu": Bleu(), "chrf": Chrf()}
-    assert list(panel(metrics, count, name="last/dev")[0]) == list(metrics)
+    assert list(panel(metrics, count, name="last/dev", objective="chrf")[0]) == list(metrics)

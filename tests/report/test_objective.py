@@ -126,6 +126,7 @@ def test_rows_that_were_counted_otherwise_are_not_compared(tmp_path: Path) -> No
     assert list(found[1].apart) == ["perplexity", "ter"]
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("wrong", [np.ones((200, 1)), np.full((200, 2), 1e308)], ids=["columns", "no number"])
 def test_counts_that_do_not_fit_their_metric_are_left_out_with_a_word(
     wrong: np.ndarray, tmp_path: Path, caplog: pytest.LogCaptureFixture

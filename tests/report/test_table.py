@@ -267,6 +267,18 @@ def test_latex_escapes_and_has_as_many_cells_in_every_line(table3: list[Row]) ->
     assert latex("[1] *") == "{[}1] {*}"  # a line's end would take them for its own
 
 
+def test_rows_that_are_not_there_for_one_reason_are_one_line(tmp_path: Path) -> None:
+    def never_run(name: str) -> Row:
+        return Row(name, [Run.read(tmp_path / name, row=name, config=config(name))], "last", "dev")
+
+    rows = [never_run(f"row{number}") for number in range(5)]
+    for row in rows[2:4]:
+        write_run(row.runs[0].folder, config(row.name), status="failed")
+        row.runs[0] = Run.read(row.runs[0].folder, row=row.name)
+    found = [note for note in notes(rows, "") if note[0] in ("missing", "failed")]
+    assert found == [("missing", "row0, row1, row4"), ("failed", "row2, row3: the disk is full")]
+
+
 def test_a_narrow_terminal_goes_without_the_settings(table3: list[Row]) -> None:
     def printed(width: int) -> str:
         console = Console(width=width, file=io.StringIO())
@@ -274,9 +286,12 @@ def test_a_narrow_terminal_goes_without_the_settings(table3: list[Row]) -> None:
         return console.file.getvalue()  # type: ignore[attr-defined]
 
     assert "P_drop" in printed(220)
+    assert "left out" not in printed(220)
     for width in (80, 100):
         narrow = printed(width)
         assert "P_drop" not in narrow
+        shown = to_terminal(table3, width=width).columns
+        assert f"columns left out: {len(columns(table3)) - len(shown)}; table.md has all" in " ".join(narrow.split())
         assert max(map(len, narrow.splitlines())) <= width
         assert all(f"{name} " in narrow for name in ("table3_base", "table3_a_h1", "missing"))
         assert re.search(r"\[\S\d\d?\.\d\d, \S\d\d?\.\d\d\]", narrow)  # in one piece

@@ -13,7 +13,8 @@ from rich.console import Console
 from aiayn.commands.status import status
 from aiayn.runs.run import Run
 from aiayn.runs.sweep import Progress, duration, lock_sweep, seconds_left, table
-from hydra_plugins.aiayn_launcher.jobs import is_done
+from aiayn.schema import TRAIN
+from hydra_plugins.aiayn_launcher.jobs import Job, is_done, progress_of, refuse
 
 METRICS = """dev/bleu,step,train/loss
 ,{first},7.0
@@ -65,6 +66,26 @@ def test_status_shows_every_row(tmp_path, capsys, monkeypatch):
     assert "d_failed failed: no memory; see" in output
     assert "e_refused failed: model.heads must divide model.d_model; see" in output
     assert "1 done, 1 running, 1 stopped, 2 failed, 1 missing" in output
+
+
+def test_rows_that_failed_for_one_reason_are_one_line(tmp_path, capsys):
+    folders = [make_run(tmp_path / name) for name in ("a", "b", "c")]
+    (folders[1] / "console.log").write_text("error: the disk is full\n")
+    status(*(row(folder) for folder in folders))
+    said = [line for line in capsys.readouterr().out.splitlines() if " failed: " in line]
+    assert [line.partition("; see")[0] for line in said] == [
+        "a, c failed: model.heads must divide model.d_model",
+        "b failed: the disk is full",
+    ]
+
+
+def test_rows_that_are_refused_for_one_reason_are_one_line(tmp_path, caplog):
+    config = OmegaConf.create({"task": TRAIN, "seed": -1})
+    jobs = [Job(name, tmp_path / name, [], config) for name in ("a", "b")]
+    refuse(jobs, progress_of(jobs, "not run"))
+    assert [message.partition("refused: ")[::2] for message in caplog.messages] == [
+        ("a, b are ", "seed must be at least 0 and below 4294967296, got -1.")
+    ]
 
 
 @pytest.mark.parametrize(("key", "value"), [("stop", "no"), ("watch", "yes1")])

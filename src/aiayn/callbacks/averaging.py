@@ -91,10 +91,10 @@ class CheckpointAveraging(Checkpoint):
         except ValueError as error:
             raise ValueError(f"{error} Delete it, and the same command averages the others.") from error
         checkpoint.write(self.folder / "averaged.ckpt", content)
-        log.info("averaged.ckpt is the mean of %d checkpoints, of steps %s", len(chosen), ", ".join(map(str, chosen)))
+        log.info("averaged.ckpt is the mean of steps %s", ", ".join(map(str, chosen)))
         if len(chosen) < self.keep:
             log.warning(
-                "the run has %d checkpoints to average, fewer than training.keep_checkpoints=%d; "
+                "the run has %d of training.keep_checkpoints=%d checkpoints to average; "
                 "lower training.checkpoint_steps to have more.",
                 len(chosen),
                 self.keep,

@@ -166,7 +166,9 @@ def form(key: str, value: Any) -> str:
     if key == "memory_bytes":
         return f"{value / GIB:.1f}"
     if key == "hours":
-        return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+        seconds = 3600 * value
+        short = f"{seconds:.2g} s" if seconds < 99.5 else f"{seconds / 60:.2g} min"
+        return f"{value:,.0f}" if value >= 10 else f"{value:.2g}" if value >= 0.1 else short
     return f"{value:.1e}".replace("e+", "e")
 
 
@@ -195,7 +197,14 @@ def notes(plans: Sequence[Plan], rows: Sequence[DictConfig], assumptions: Assump
         lines.append(
             "The paper's, by its time: seconds x devices x 9.5 TFLOP/s sustained (section 6.1), what they could do."
         )
-    lines.extend(f"{row.name} is refused: {row.refused}" for row in plans if row.refused)
+    reasons: dict[str, list[str]] = {}
+    for row in plans:
+        if row.refused:
+            reasons.setdefault(row.refused, []).append(row.name)
+    lines += [
+        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} refused: {reason}"
+        for reason, names in reasons.items()
+    ]
     return lines
 
 

@@ -153,8 +153,8 @@ def show(rows: Sequence[Row], known: Notes, verdicts: Sequence[Verdict], compari
         console.print(Text.assemble((f"{label}: ", "dim"), text), soft_wrap=True)
     for verdict in verdicts:
         text, found, _, _, outcome = verdict_cells(verdict)
-        measured = f" {found}" if found else ""
-        console.print(Text.assemble((f"\n{outcome}", "bold"), f":{measured} {text}"), soft_wrap=True)
+        measured = f"\n  {found}" if found else ""
+        console.print(Text.assemble((f"\n{outcome}", "bold"), f": {text}{measured}"), soft_wrap=True)
     if verdicts:
         console.print(Text(f"\n{verdict_note(verdicts)}", "dim"), soft_wrap=True)
     if comparison.agreements:

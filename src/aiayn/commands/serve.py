@@ -53,7 +53,7 @@ def serve(cfg: DictConfig) -> None:
         host, port = listening.getsockname()[:2]
         print(f"http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
         server.run(service, listening)
-    log.info("%d sentences were translated", service.batcher.served)
+    log.info("sentences translated: %d", service.batcher.served)
 
 
 def attend(model: Model, vocabularies: Vocabularies, sentence: str, translation: Translation) -> Attention | None:

@@ -12,7 +12,7 @@ import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -70,7 +70,7 @@ class Builder:
         for name, model in vocabularies.models.items():
             write(self.folder / f"{name}.model", model)
         kept, removed = _counts(verdicts)
-        logger.info("cleaning: %d pairs read, %d kept, removed: %s", len(verdicts), kept, removed)
+        logger.info("cleaning: %d pairs read, %d kept, removed: %s", len(verdicts), kept, in_words(removed))
         return {
             "pairs_read": len(verdicts),
             "removed": removed,
@@ -225,9 +225,15 @@ def _counts(verdicts: np.ndarray) -> tuple[int, dict[str, int]]:
     kept, removed = int(np.count_nonzero(verdicts == KEPT)), removed_by_rule(verdicts)
     if not kept:
         raise ValueError(
-            f"No training pair is left of {len(verdicts)}: {removed}. Loosen data.cleaning or check data.train."
+            f"No training pair is left of {len(verdicts)}, removed: {in_words(removed)}. Loosen data.cleaning or check "
+            "data.train."
         )
     return kept, removed
+
+
+def in_words(removed: Mapping[str, int]) -> str:
+    """Pairs that the rules removed, without those that removed none."""
+    return ", ".join(f"{count} {rule.replace('_', ' ')}" for rule, count in removed.items() if count) or "none"
 
 
 def _in_order(function: Callable[[Item], Result], items: Iterable[Item], *, workers: int) -> Iterator[Result]:

@@ -122,17 +122,17 @@ def score_of(metric: Metric, counts: np.ndarray, signature: str) -> Score:
 
 
 def panel(
-    metrics: Mapping[str, Metric], count: Callable[[Metric], tuple[Score, np.ndarray]], *, name: str
+    metrics: Mapping[str, Metric], count: Callable[[Metric], tuple[Score, np.ndarray]], *, name: str, objective: str
 ) -> tuple[dict[str, Score], dict[str, np.ndarray]]:
     """Scores and counts by key; a metric that refuses says why and is left out, since decoding was dear.
 
-    TER, which may take minutes, is counted when the scores of `name` without it are logged.
+    TER, which may take minutes, is counted when the objective of `name` is logged.
     """
     scores: dict[str, Score] = {}
     counts = {}
     for key, metric in ter_last(metrics).items():
-        if key == "ter" and scores:
-            log.info("%s, before TER: %s", name, ", ".join(one.shown for one in scores.values()))
+        if key == "ter" and objective in scores:
+            log.info("%s: %s; TER is counted", name, scores[objective].shown)
         try:
             scores[key], counts[key] = count(metric)
         except ValueError as error:

@@ -148,7 +148,7 @@ class Translation(Problem):
             counts = np.column_stack([-found[0], found[1]])
             return score_of(metric, counts, metric.signature(language)), counts
 
-        return Evaluation(hypotheses, references, *panel(metrics, count, name=name))
+        return Evaluation(hypotheses, references, *panel(metrics, count, name=name, objective=self.cfg.objective))
 
     def show(self, console: Terminal, split: str, hypotheses: Sequence[str]) -> None:
         """See `Problem`."""

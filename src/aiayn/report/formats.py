@@ -162,7 +162,10 @@ def latex(text: str) -> str:
 
 
 def to_terminal(rows: Sequence[Row], *, width: int) -> "RichTable":
-    """The table for the terminal; where `width` characters do not hold it, intervals go below, then settings go."""
+    """The table for the terminal; where `width` characters do not hold it, intervals go below, then settings go.
+
+    A line below it says how many columns are left out.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -170,7 +173,9 @@ def to_terminal(rows: Sequence[Row], *, width: int) -> "RichTable":
     every = [replace(column, name=re.sub("(?<!-) ", "\n", column.name)) for column in columns(rows)]
     kept = [column for column in every if not column.detail]
     shown = next((some for some in (every, broken(every), kept) if fits(some, width)), broken(kept))
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    left_out = len(every) - len(shown)
+    said = f"columns left out: {left_out}; table.md has all of them" if left_out else None
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), caption=said)
     for column in shown:
         justify: Literal["left", "right"] = "left" if column.of_text else "right"
         table.add_column(Text(column.name), justify=justify, overflow="fold", no_wrap=not column.of_text)

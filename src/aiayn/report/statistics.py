@@ -72,7 +72,9 @@ def fitting(counts: dict[str, np.ndarray], metrics: Mapping[str, Metric], file: 
     found = {"references": counts["references"]}
     for key in metrics.keys() & counts.keys():
         try:
-            if not np.isfinite(metrics[key].value(counts[key].sum(0))):
+            with np.errstate(over="ignore", invalid="ignore"):  # which is said in words
+                value = metrics[key].value(counts[key].sum(0))
+            if not np.isfinite(value):
                 raise ValueError("their value is no number")
             found[key] = counts[key]
         except (ValueError, IndexError, TypeError) as error:

@@ -249,6 +249,7 @@ def notes(rows: Sequence[Row], command: str) -> Notes:
         ("commit", each(str(run.result.get("git_commit") or "") for _, run in runs)),
         ("devices", each(devices(run) for row in rows for run in row.done)),
     ]
+    unfinished: dict[tuple[str, str], list[str]] = {}
     for row, run in runs:
         state, other, name = run.state, differences(run), row.called(run)
         if state in ("done", "of another checkpoint") and other:
@@ -256,7 +257,9 @@ def notes(rows: Sequence[Row], command: str) -> Notes:
         elif state == "done" and run.result.get("stopped"):
             found.append(("stopped early", f"{name}, at step {run.result.get('steps')}: {run.result['stopped']}"))
         elif state != "done":
-            found.append((state, f"{name}: {run.error}" if state == "failed" and run.error else name))
+            unfinished.setdefault((state, run.error if state == "failed" else ""), []).append(name)
+    for (kind, error), named in unfinished.items():
+        found.append((kind, f"{', '.join(named)}{f': {error}' if error else ''}"))
     stale = [(row.called(run), ", ".join(run.changed)) for row, run in runs if run.stale]
     found += [("stale", f"{name}: {changed} changed since") for name, changed in stale]
     return [(label, text) for label, text in found if text]
@@ -333,7 +336,7 @@ def verdict_note(verdicts: Sequence[Verdict]) -> str:
     if decided:
         found.append(
             f"p: by Student's t, with the variance of the interval (equality: two one-sided tests), corrected for "
-            f"{decided} claims together (Holm); a verdict needs p < {LEVEL:g}."
+            f"the number of claims, {decided} (Holm); a verdict needs p < {LEVEL:g}."
         )
     if any(verdict.verdict == SENTENCES for verdict in verdicts):
         found.append(

@@ -186,11 +186,14 @@ def show(rows: Sequence[Progress], *, shown_as: Callable[[Sequence[Progress]], T
     """Print the table, or the listing; below it why rows failed, and what to do about those that are stale."""
     console = Terminal()
     console.print(shown_as(rows))
+    reasons: dict[tuple[str, str], list[Progress]] = {}
     for row in rows:
         if row.state.startswith("failed"):
-            file = row.run.folder / CONSOLE
-            said = f"{row.name} {row.state}: {row.run.error}{f'; see {file}' if file.exists() else ''}"
-            console.print(Text(said), soft_wrap=True)
+            reasons.setdefault((row.state, row.run.error), []).append(row)
+    for (state, error), failed in reasons.items():
+        file = failed[0].run.folder / CONSOLE
+        said = f"{', '.join(row.name for row in failed)} {state}: {error}{f'; see {file}' if file.exists() else ''}"
+        console.print(Text(said), soft_wrap=True)
     if any(row.state.startswith("stale") for row in rows):
         console.print("stale: done, but made of what has changed since; force=true runs such rows anew", soft_wrap=True)
 

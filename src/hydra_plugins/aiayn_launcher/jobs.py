@@ -99,16 +99,19 @@ def refuse(jobs: Sequence[Job], rows: Sequence["Progress"]) -> None:
     """Let the rows that would be refused fail before any is launched, each on its console; the others are to run."""
     from aiayn.runs.run import CONSOLE
 
+    reasons: dict[str, list[str]] = {}
     for job, row in zip(jobs, rows, strict=True):
         try:
             check_run(job.config, job.folder)
         except FORESEEN as error:
-            log.warning("%s is refused: %s", row.name, explain(error))
+            reasons.setdefault(explain(error), []).append(row.name)
             job.folder.mkdir(parents=True, exist_ok=True)
             with (job.folder / CONSOLE).open("a") as lines:
                 lines.write(f"error: {explain(error)}\n")
             row.begin()
             row.end("failed (refused)")
+    for reason, names in reasons.items():
+        log.warning("%s %s refused: %s", ", ".join(names), "is" if len(names) == 1 else "are", reason)
 
 
 def is_done(run: "Run") -> bool:
