@@ -193,6 +193,7 @@ def test_norwegian_is_a_language_and_no_truth_value() -> None:
 
 def test_help_begins_with_what_this_is_and_has_groups_and_keys() -> None:
     done = run("--help")
+    assert "\nmodel: base, big, small, tiny\n" in done.stdout  # without the types, which nobody chooses
     assert done.stdout.startswith("Experiments with the Transformer")
     assert "model/position: learned, sinusoidal" in done.stdout
     assert "\nseed: 1\n" in done.stdout

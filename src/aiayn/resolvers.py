@@ -7,6 +7,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from aiayn.files import absolute, new_folder
@@ -120,6 +121,18 @@ def own_help(*, _root_: Any) -> str:
     return "".join(f"{part}\n\n" for part in parts).replace("$", "$$")
 
 
+def choices(group: str = "") -> str:
+    """The options of all config groups, a line for each, without the types (`schema`), which nobody chooses."""
+    loader, lines = GlobalHydra.instance().config_loader(), []
+    for name in sorted(loader.list_groups(group)):
+        below = f"{group}/{name}".lstrip("/")
+        if below != "hydra":
+            options = [option for option in loader.get_group_options(below) if option != "schema"]
+            lines += [f"{below}: {', '.join(options)}"] if options else []
+            lines += filter(None, [choices(below)])
+    return "\n".join(lines)
+
+
 def register() -> None:
     """Make them known to OmegaConf."""
     OmegaConf.register_new_resolver("heads_divide", heads_divide, replace=True)
@@ -128,6 +141,7 @@ def register() -> None:
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
     OmegaConf.register_new_resolver("given", given, replace=True)
     OmegaConf.register_new_resolver("own_help", own_help, replace=True)
+    OmegaConf.register_new_resolver("choices", choices, replace=True)
     for size in ("width", "depth", "steps"):
         OmegaConf.register_new_resolver(size, partial(scaled, size), replace=True)
     OmegaConf.register_new_resolver("heads", scaled_heads, replace=True)
