@@ -232,10 +232,11 @@ def test_a_folder_of_strangers_runs_is_reported_by_those_metrics_that_are_truste
 
 def test_an_idea_is_one_file_and_one_yaml() -> None:
     page = (HERE.parents[1] / "docs" / "own_idea.md").read_text()
-    ideas = [line.strip("|").split("|") for line in page.splitlines() if "| `mypackage/" in line]
-    listed = {idea.strip(): re.findall("`(.+?)`", files) for idea, files in ideas}
+    ideas = [line.strip("|").split("|") for line in page.splitlines() if re.search(r"^\|[^|]+\| `\w+\.py`", line)]
+    listed = {idea.strip(): re.findall("`(.+?)`", files) for idea, files, _ in ideas}
     for idea, files in listed.items():
         assert [Path(file).suffix for file in files] == [".py", ".yaml"], idea
-        assert all((HERE / file).is_file() for file in files), idea
-    code = {str(path.relative_to(HERE)) for path in (HERE / "mypackage").glob("[!_]*.py")}
-    assert {files[0] for files in listed.values()} == code
+        assert all((HERE / place / file).is_file() for place, file in zip(("mypackage", "conf"), files, strict=True)), (
+            idea
+        )
+    assert {files[0] for files in listed.values()} == {path.name for path in (HERE / "mypackage").glob("[!_]*.py")}
