@@ -191,6 +191,7 @@ def test_norwegian_is_a_language_and_no_truth_value() -> None:
             schema.check_languages(cfg)
 
 
+@pytest.mark.slow
 def test_help_begins_with_what_this_is_and_has_groups_and_keys() -> None:
     done = run("--help")
     assert "\nmodel: base, big, small, tiny\n" in done.stdout  # without the types, which nobody chooses
@@ -199,6 +200,7 @@ def test_help_begins_with_what_this_is_and_has_groups_and_keys() -> None:
     assert "\nseed: 1\n" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_help_of_a_task_has_its_own_keys_first(in_process: CommandLine) -> None:
     done = in_process("--help", "task=serve")
     assert (done.returncode, done.stderr) == (0, "")

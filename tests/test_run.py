@@ -91,6 +91,7 @@ def test_a_file_of_ones_own_that_would_never_be_read_is_refused(in_process: Comm
     )
 
 
+@pytest.mark.slow
 def test_a_run_that_is_refused_leaves_no_folder(in_process: CommandLine, tmp_path: Path) -> None:
     assert in_process("inference.beam=0", f"outputs={tmp_path}/outputs").returncode == 1
     assert in_process("inference.beam=0", f"run_dir={tmp_path}/run").returncode == 1
@@ -200,6 +201,7 @@ def test_what_the_encoding_of_the_output_lacks_is_escaped(monkeypatch: pytest.Mo
     assert output.getvalue() == b"f\xfcnf \\u2192 5\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", [["--help"], ["--cfg", "job"]])
 def test_who_reads_only_the_head_of_the_help_sees_no_error(question: list[str]) -> None:
     with subprocess.Popen(

@@ -41,6 +41,7 @@ def translating(told: Told, tmp_path: Path) -> Translating:
     return translating
 
 
+@pytest.mark.slow
 def test_an_exported_model_translates_as_before(translating: Translating, saved: Path, tmp_path: Path) -> None:
     exporting(saved, tmp_path / "new" / "ct2")
     exporting(saved, tmp_path / "st", "format=safetensors")
@@ -53,6 +54,7 @@ def test_an_exported_model_translates_as_before(translating: Translating, saved:
     assert [line[:5] for line in lines if line] == ["0 |||", "0 |||", "1 |||", "2 |||", "2 |||"]
 
 
+@pytest.mark.slow
 def test_an_exported_folder_can_be_averaged_and_exported_again(saved: Path, tmp_path: Path) -> None:
     exporting(saved, tmp_path / "st", "format=safetensors")
     exporting(tmp_path / "st", tmp_path / "again", "format=safetensors")

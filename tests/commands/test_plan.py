@@ -131,6 +131,7 @@ def test_less_than_a_tenth_of_an_hour_is_minutes_or_seconds(hours: float, shown:
     assert form("hours", hours) == shown
 
 
+@pytest.mark.slow
 def test_a_row_of_another_optimizer_is_not_refused_for_adams_memory(base: dict[str, Any]) -> None:
     large = {"data__tokens_per_device": None, "data__tokens_per_batch": 200_000}
     for optimizer, refused in (("Adam", True), ("AdamW", True), ("SGD", False), ("Adafactor", False)):

@@ -100,6 +100,7 @@ def corpus() -> Any:
     return SimpleNamespace(vocabularies=sizes, splits=lambda: ["train"], pairs=lambda split: pairs)
 
 
+@pytest.mark.slow
 def test_a_network_of_ones_own_is_counted_as_what_it_is(corpus: Any) -> None:
     plain, gated = (
         cost(corpus, target, tokens=7 * (5 + 13))["flops"]

@@ -85,6 +85,7 @@ def test_flops_are_those_of_a_step_of_training_with_its_loss() -> None:
     assert ours == pytest.approx(counter.get_total_flops() / 3, rel=0.001)
 
 
+@pytest.mark.slow
 def test_the_mean_over_a_corpus_is_that_of_its_pairs() -> None:
     model = built(*SMALL)
     source, target = np.array([[3, 1, 41, 17, 5], [2, 7, 37, 23, 5]])

@@ -335,6 +335,7 @@ def test_steps_of_a_large_corpus_have_near_equal_lengths_on_both_sides() -> None
     assert sampler.padding_efficiency() >= 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tokens_per_batch", "accumulation"), [(25000, 4), (4096, 1)])
 def test_multi30k_is_at_least_95_percent_real_tokens(tokens_per_batch: int, accumulation: int) -> None:
     sides = []

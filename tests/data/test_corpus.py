@@ -320,6 +320,7 @@ def started(folder: Path, *, hangs_at: int | None = None) -> subprocess.Popen[st
     return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment)
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_do_the_work_once_and_open_the_same_corpus(tmp_path: Path) -> None:
     processes = [started(tmp_path) for _ in range(2)]
     outputs = [process.communicate(timeout=120)[0].splitlines() for process in processes]
@@ -329,6 +330,7 @@ def test_two_processes_at_once_do_the_work_once_and_open_the_same_corpus(tmp_pat
     assert decoded(Corpus.open(Path(outputs[0][-1])), "train") == TRAIN
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reads", [1, 3])
 def test_a_killed_build_is_built_anew(tmp_path: Path, reads: int) -> None:
     process = started(tmp_path, hangs_at=reads)

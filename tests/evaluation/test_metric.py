@@ -54,6 +54,7 @@ def test_the_papers_bleu_of_a_known_system_is_the_scripts_figure(newstest2017):
     assert score(BleuPaper(), *newstest2017, "de").value == pytest.approx(23.04, abs=0.005)
 
 
+@pytest.mark.slow
 def test_lower_casing_raises_the_score_of_a_cased_system(newstest2017):
     cased, lower = (score(BleuTokenized(lowercase=lowercase), *newstest2017, "de") for lowercase in (False, True))
     assert lower.value > cased.value + 0.2
