@@ -105,7 +105,15 @@ def write_run(
     (folder / "metrics" / "version_0").mkdir(parents=True)
     with (folder / "metrics" / "version_0" / "metrics.csv").open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["step", "dev/bleu", "dev/ter", "train/loss"])
+        writer.writerow(["step", "dev/bleu", "dev/ter", "dev/perplexity", "train/loss"])
         for step in range(1, 11):
-            writer.writerow([step * 1000, score["value"] * (1 - 0.7**step), values["ter"] * (1 + 0.7**step), ""])
+            writer.writerow(
+                [
+                    step * 1000,
+                    score["value"] * (1 - 0.7**step),
+                    values["ter"] * (1 + 0.7**step),
+                    values["perplexity"] * (1 + 0.7**step),
+                    "",
+                ]
+            )
     return folder

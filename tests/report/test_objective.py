@@ -60,8 +60,9 @@ def test_a_table_goes_by_the_objective_and_says_where_less_is_better(tmp_path: P
 
 def test_plots_and_live_tables_go_by_the_objective(tmp_path: Path) -> None:
     found = rows(tmp_path, objective="ter")
-    curves, flops = plots(found)
+    curves, perplexities, flops = plots(found)
     assert (curves.title.split(",")[0], curves.panels[0].y_label) == ("Dev TER in training", "dev TER")
+    assert (perplexities.name, perplexities.panels[0].y_label) == ("perplexity_curves", "dev PPL")
     ends = [line.points[-1][1] for line in curves.panels[0].lines]
     assert ends[0] < ends[1]
     assert flops.panels[0].y_label == "TER, dev"

@@ -42,7 +42,7 @@ def rows(tmp_path: Path) -> list[Row]:
 
 
 def test_marginals_show_the_rows_that_differ_from_base_in_one_setting(rows: list[Row]) -> None:
-    marginals, curves, flops = plots(rows)
+    marginals, curves, _, flops = plots(rows)
     assert [panel.x_label for panel in marginals.panels] == ["h", "P_drop"] * 2
     assert [panel.y_label for panel in marginals.panels] == ["BLEU as in paper"] * 2 + ["perplexity"] * 2
     ours, paper = marginals.panels[0].lines
@@ -62,7 +62,7 @@ def test_plots_say_where_our_bleu_is_not_counted_as_the_papers(tmp_path: Path) -
     for heads in (8, 4):
         made = config(f"x{heads}", paper={"bleu": 27.3, "counted_flops": 1e18}, model__heads=heads)
         write_run(tmp_path / str(heads), made, as_in_paper=heads == 8)
-    marginals, _, flops = plots(rows_of(read_folder(tmp_path)))
+    marginals, _, _, flops = plots(rows_of(read_folder(tmp_path)))
     assert marginals.panels[0].y_label == "BLEU (ours: sacreBLEU)"
     assert flops.panels[0].y_label == "BLEU (ours: sacreBLEU), dev"
 
@@ -70,7 +70,7 @@ def test_plots_say_where_our_bleu_is_not_counted_as_the_papers(tmp_path: Path) -
 def test_smaller_twins_are_plotted_as_distances_from_base(rows: list[Row]) -> None:
     for row in rows:
         row.runs[0].config["scale"] = {"name": "tiny"}
-    marginals, _, flops = plots(rows)
+    marginals, _, _, flops = plots(rows)
     panel = marginals.panels[0]
     assert panel.y_label == "BLEU as in paper - base"
     assert [line.points[-1][1] for line in panel.lines] == [0, 0]
@@ -119,7 +119,7 @@ def test_text_of_the_page_is_escaped(rows: list[Row]) -> None:
     assert unescape(re.search("<title>(.*?)</title>", html)[1]) == EVIL  # type: ignore[index]
     found = re.search('<script type="application/json" id="plots">(.*?)</script>', html, re.DOTALL)
     assert found is not None
-    assert len(json.loads(found[1])) == 6
+    assert len(json.loads(found[1])) == 7
 
 
 def test_rows_have_their_folders_as_tooltips_and_commands_a_line(rows: list[Row]) -> None:

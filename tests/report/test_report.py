@@ -12,6 +12,7 @@ FILES = {
     "table.csv",
     "table.tex",
     "learning_curves.png",
+    "perplexity_curves.png",
     "marginals.png",
     "score_over_flops.png",
 }

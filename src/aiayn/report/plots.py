@@ -87,7 +87,8 @@ class Plot:
 
 def plots(rows: Sequence[Row]) -> list[Plot]:
     """The plots for which the rows have something to show."""
-    found = [marginals(rows), learning_curves(rows), score_over_flops(rows)]
+    curves = [learning_curves(rows, key) for key in dict.fromkeys([objective_of(rows), "perplexity"])]
+    found = [marginals(rows), *curves, score_over_flops(rows)]
     return [plot for plot in found if plot.panels]
 
 
@@ -153,9 +154,9 @@ def differ(row: Row, base: Row) -> set[str]:
     return {key for key in differing([row, base]) if key not in follow | {"name", "model.name", "data.name"}}
 
 
-def learning_curves(rows: Sequence[Row]) -> Plot:
-    """The objective on dev over optimizer steps: of each row the mean over its seeds, and a band of their deviation."""
-    lines, key = [], objective_of(rows)
+def learning_curves(rows: Sequence[Row], key: str) -> Plot:
+    """A score on dev over optimizer steps: of each row the mean over its seeds, and a band of their deviation."""
+    lines = []
     for number, row in enumerate(rows):
         by_run = [dict(zip(*run.metrics[f"dev/{key}"], strict=True)) for run in row.runs if f"dev/{key}" in run.metrics]
         points: list[Point] = []
@@ -169,7 +170,8 @@ def learning_curves(rows: Sequence[Row]) -> Plot:
             lines.append(line)
     name = name_of(rows, key)
     panels = [Panel("optimizer steps", f"dev {name}", lines)] if lines else []
-    return Plot("learning_curves", f"Dev {name} in training, mean and standard deviation over seeds", panels)
+    file = "learning_curves" if key == objective_of(rows) else f"{key}_curves"
+    return Plot(file, f"Dev {name} in training, mean and standard deviation over seeds", panels)
 
 
 def agreement_plots(comparison: Comparison) -> list[Plot]:
