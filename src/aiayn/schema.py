@@ -351,7 +351,11 @@ PATHS = (
     *("hypotheses", "references", "source", "target", "a", "b"),
 )
 # ... but for what is none in these tasks.
-NO_PATHS = {"aiayn.commands.compare.compare": {"checkpoint"}, "aiayn.commands.attention.attention": {"target"}}
+NO_PATHS = {
+    "aiayn.commands.compare.compare": {"checkpoint"},
+    "aiayn.commands.attention.attention": {"target"},
+    "aiayn.commands.diff.diff": {"a", "b"},  # which may be experiments
+}
 # What is read, so that it has to be there; and what training and preparing read, which need train and dev.
 READ = {"checkpoint", "checkpoints", "run", "input", "hypotheses", "references", "source", "target", "a", "b"}
 NEEDED = {f"data.corpus.{split}.{side}" for split in SPLITS[:2] for side in SIDES}

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import CommandLine
 from omegaconf import OmegaConf
 
 from aiayn.commands.diff import diff
@@ -96,3 +97,21 @@ def test_runs_that_are_the_same_but_for_place_and_time_do_not_differ(
 def test_what_is_no_run_is_refused_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^b=\S+ is no run: it has no result.json that can be read; name a run's"):
         diff(OmegaConf.create({"a": str(write_run(tmp_path / "one")), "b": str(tmp_path)}))
+
+
+def test_a_run_may_be_held_against_an_experiment(tmp_path: Path, in_process: CommandLine) -> None:
+    run = write_run(tmp_path / "one", heads=4)
+    said = in_process("task=diff", f"a={run}", "b=table3_a_h1").stdout
+    assert f"a: {run}, done" in said
+    assert "b: experiment=table3_a_h1\n" in said
+    lines = [line.split() for line in said.splitlines()]
+    assert ["heads", "4", "1"] in [line[-3:] for line in lines]
+    assert not any(line[:1] in (["versions"], ["scores"], ["run"]) for line in lines)  # which an experiment has not
+    twins = in_process("task=diff", "a=table3_base", "b=table3_b_dk16", "scale=small").stdout
+    assert ["d_k", "32", "8"] in [line.split()[-3:] for line in twins.splitlines()]
+
+
+def test_neither_a_run_nor_an_experiment_is_refused(in_process: CommandLine) -> None:
+    done = in_process("task=diff", "a=nowhere", "b=table3_base")
+    assert done.returncode == 1
+    assert "a=nowhere is no run: it has no result.json that can be read; name a run's folder, or an exp" in done.stderr

@@ -4,9 +4,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate, groupby
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from hydra import compose
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf, open_dict
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
@@ -24,16 +28,19 @@ LEFT_OUT = {"config", "composed", "config_hash", "command", "training_seconds", 
 
 
 def diff(cfg: DictConfig) -> None:
-    """Print where the runs in the folders `a` and `b` differ.
+    """Print where the runs in the folders `a` and `b` differ; either may be an experiment instead, by its name.
 
     Raises:
         ValueError: if one of them is none.
     """
     one, other = (read_run(cfg, key) for key in ("a", "b"))
-    found = [*settings(one, other), *outcomes(one, other)]
+    found = settings(one, other)
+    if all("status" in run.result for run in (one, other)):  # an experiment has no outcome
+        found += outcomes(one, other)
     terminal, table = Terminal(), Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for key, run in (("a", one), ("b", other)):
-        terminal.print(Text(f"{key}: {run.folder}, {run.state}"), soft_wrap=True)
+        state = f", {run.state}" if "status" in run.result else ""
+        terminal.print(Text(f"{key}: {run.folder}{state}"), soft_wrap=True)
     if not found:
         terminal.print("Nothing differs: neither settings nor versions, code, data, steps and scores.")
         return
@@ -49,15 +56,34 @@ def diff(cfg: DictConfig) -> None:
 
 
 def read_run(cfg: DictConfig, key: str) -> Run:
-    """The run, or the evaluation, that `a` or `b` names.
+    """The run, or the evaluation, that `a` or `b` names; or an experiment, which has no results.
 
     Raises:
         ValueError: if it is none.
     """
+    if not Path(str(cfg[key])).exists() and (config := experiment(str(cfg[key]))):
+        return Run(Path(f"experiment={cfg[key]}"), key, result={"config": config})
     run = Run.read(path_of(cfg, key).resolve(), row=key)
     if not run.result:
-        raise ValueError(f"{key}={cfg[key]} is no run: it has no result.json that can be read; name a run's folder.")
+        raise ValueError(
+            f"{key}={cfg[key]} is no run: it has no result.json that can be read; name a run's folder, or an "
+            "experiment."
+        )
     return run
+
+
+def experiment(name: str) -> dict[str, Any]:
+    """The config of an experiment with what else the command line says; empty if there is none of this name."""
+    hydra = GlobalHydra.instance()
+    if not hydra.is_initialized() or name not in hydra.config_loader().get_group_options("experiment"):
+        return {}
+    more = [one for one in HydraConfig.get().overrides.task if one.partition("=")[0] not in ("task", "a", "b")]
+    composed = compose("config", [f"experiment={name}", *more])
+    with open_dict(composed):
+        del composed["trust"]  # the reader's, which no run keeps
+        composed.update({key: f"/{key} of {name}" for key in OWN_PATHS})  # it has none of its own
+    config: Any = OmegaConf.to_container(composed, resolve=True)
+    return config
 
 
 def settings(one: Run, other: Run) -> list[Difference]:
