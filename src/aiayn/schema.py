@@ -350,12 +350,8 @@ PATHS = (
     *("checkpoint", "checkpoints", "run", "input", "output", "folder", "against", "plan.output"),
     *("hypotheses", "references", "source", "target", "a", "b"),
 )
-# ... but for what is none in these tasks.
-NO_PATHS = {
-    "aiayn.commands.compare.compare": {"checkpoint"},
-    "aiayn.commands.attention.attention": {"target"},
-    "aiayn.commands.diff.diff": {"a", "b"},  # which may be experiments
-}
+# ... but for what is none in these tasks, or may be none.
+NO_PATHS = {"compare": {"checkpoint"}, "attention": {"target"}, "diff": {"a", "b"}}
 # What is read, so that it has to be there; and what training and preparing read, which need train and dev.
 READ = {"checkpoint", "checkpoints", "run", "input", "hypotheses", "references", "source", "target", "a", "b"}
 NEEDED = {f"data.corpus.{split}.{side}" for split in SPLITS[:2] for side in SIDES}
@@ -365,11 +361,12 @@ TO_LEARN_FROM = {*NEEDED, *(f"data.corpus.test.{side}" for side in SIDES), "data
 def paths_of(cfg: DictConfig) -> Iterator[tuple[str, DictConfig, str]]:
     """The keys that hold a path, paths, or null, each with the part of the config that it is in, and its name there."""
     tests = OmegaConf.select(cfg, "data.tests") or {}
+    spared = NO_PATHS.get(str(cfg.get("task")).removeprefix("aiayn.commands.").partition(".")[0], ())
     for key in (*PATHS, *(f"data.tests.{name}.{side}" for name in tests for side in SIDES)):
         above, _, name = key.rpartition(".")
         part = OmegaConf.select(cfg, above) if above else cfg
         is_set = isinstance(part, DictConfig) and name in part and not OmegaConf.is_missing(part, name)
-        if is_set and key not in NO_PATHS.get(str(cfg.get("task")), ()):
+        if is_set and key not in spared:
             yield key, part, name
 
 
