@@ -24,7 +24,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from aiayn import resolvers, schema
+from aiayn import paths, resolvers, schema
 from aiayn.errors import FORESEEN, explain, suggest, unwrapped
 
 # What the user wants to see; kept apart, because below and in every job that is started from here Hydra has to raise.
@@ -130,7 +130,7 @@ def main(cfg: DictConfig) -> None:
         check_recipe()
         cfg.run_dir = HydraConfig.get().runtime.output_dir
         schema.check_languages(cfg)
-        schema.make_absolute(cfg)
+        paths.make_absolute(cfg)
         schema.check_run(cfg, Path(cfg.run_dir))
         module, _, name = cfg.task.rpartition(".")
         getattr(import_module(module), name)(cfg)

@@ -24,6 +24,7 @@ LEAVES = {
     "files",
     "identity",
     "naming",
+    "paths",
     "schema",
     "stored_config",
     "terminal",
@@ -41,7 +42,7 @@ MAY_IMPORT = {
     "runs": {"evaluation.metric", "schema", "files", "identity", "naming", "stored_config", "terminal"},
     "report": {"runs", "evaluation", "schema", "files", "identity", "naming", "stored_config", "terminal", "trust"},
     "callbacks": {*STAGES, "files", "progress", "runs"},  # which files of a folder are the run's
-    "hydra_plugins": {"runs", "schema", "errors", "files", "identity"},
+    "hydra_plugins": {"runs", "paths", "schema", "errors", "files", "identity"},
     "analysis": {"model", "data.batching", "data.tokenizer", "inference", "evaluation", "progress", "files"},
     "serving": {"model", "data.tokenizer", "inference", "analysis"},
     "problems": {*STAGES, "progress", "files", "terminal"},
@@ -52,13 +53,14 @@ MAY_IMPORT = {
     "identity": {"files", "trust"},
     "naming": {"identity"},
     "trust": set(),
-    "schema": {"files"},
+    "paths": {"files"},
+    "schema": {"paths"},
     "resolvers": {"files", "identity", "schema"},
     "arguments": {"schema"},
     "stored_config": {"schema"},
     "aiayn": {"inference", "files"},
     "errors": {"schema"},
-    "run": {"schema", "resolvers", "errors"},  # and the task that the config names
+    "run": {"paths", "schema", "resolvers", "errors"},  # and the task that the config names
 }
 
 
@@ -69,7 +71,7 @@ def module_name(path: Path) -> str:
 SLOW_TO_IMPORT = {"torch", "lightning", "torchmetrics"}
 # Needed before a task has started, or in processes that only handle text.
 WITHOUT_TORCH = [
-    *("run", "aiayn.errors", "aiayn.identity", "aiayn.resolvers", "aiayn.schema", "aiayn.trust"),
+    *("run", "aiayn.errors", "aiayn.identity", "aiayn.paths", "aiayn.resolvers", "aiayn.schema", "aiayn.trust"),
     *(f"aiayn.commands.{name}" for name in ("report", "status", "dashboard", "diff", "score", "compare")),
     *(
         module_name(path)

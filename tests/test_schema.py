@@ -10,8 +10,8 @@ from omegaconf import DictConfig, OmegaConf
 
 import aiayn
 from aiayn.files import new_folder
+from aiayn.paths import make_absolute
 from aiayn.resolvers import run_folder
-from aiayn.schema import make_absolute
 
 
 def config(*overrides: str) -> DictConfig:

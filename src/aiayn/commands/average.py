@@ -28,10 +28,10 @@ from aiayn.commands.inputs import (
 from aiayn.evaluation.metric import Metric, Score, digits
 from aiayn.evaluation.significance import Interval, difference, p_value, resampled_sums
 from aiayn.files import write_text
+from aiayn.paths import path_of
 from aiayn.problems.problem import Problem
 from aiayn.report.plots import OURS, Line, Panel, Plot, draw
 from aiayn.runs.run_folder import step_checkpoints
-from aiayn.schema import path_of
 from aiayn.terminal import Terminal
 
 log = logging.getLogger(__name__)

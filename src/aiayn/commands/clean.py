@@ -5,9 +5,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from aiayn.files import remove_leftovers
+from aiayn.paths import path_of
 from aiayn.runs.run import Run
 from aiayn.runs.run_folder import locked, step_checkpoints
-from aiayn.schema import path_of
 
 KEPT = ("averaged", "best", "last")
 

@@ -33,10 +33,11 @@ from aiayn.evaluation.comparison import (
 from aiayn.evaluation.metric import Metric, Score, counted, digits
 from aiayn.files import write_text
 from aiayn.identity import leaves
+from aiayn.paths import output_of, path_of
 from aiayn.report.formats import markdown, markdown_table
 from aiayn.report.table import MINUS, Column, Notes, cells
 from aiayn.runs.run import Run
-from aiayn.schema import count_of, output_of, path_of
+from aiayn.schema import count_of
 from aiayn.stored_config import checked
 from aiayn.terminal import Terminal
 

@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from aiayn.identity import is_repeated, leaves
+from aiayn.paths import path_of
 from aiayn.runs.run import Run
-from aiayn.schema import path_of
 from aiayn.terminal import Terminal
 
 Difference = tuple[str, ...]  # the part, the key in it, and its value in a and in b; empty: it is not there

@@ -8,7 +8,7 @@ from aiayn.checkpoints import checkpoint
 from aiayn.commands.inputs import checkpoint_file
 from aiayn.files import whole_folder
 from aiayn.inference import export
-from aiayn.schema import path_of
+from aiayn.paths import path_of
 
 log = logging.getLogger(__name__)
 

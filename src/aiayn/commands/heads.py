@@ -23,8 +23,9 @@ from aiayn.data.parallel_text import split_text
 from aiayn.evaluation.metric import Score, counted, digits
 from aiayn.files import write_text
 from aiayn.inference.translation import translator
+from aiayn.paths import path_of
 from aiayn.report.formats import markdown_table
-from aiayn.schema import check_ranges, path_of
+from aiayn.schema import check_ranges
 from aiayn.terminal import Terminal, visible
 from aiayn.training.tracking import loggers
 

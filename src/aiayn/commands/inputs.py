@@ -15,8 +15,9 @@ from omegaconf import DictConfig, OmegaConf
 from aiayn.arguments import check_arguments, check_groups
 from aiayn.evaluation.metric import Metric
 from aiayn.evaluation.metrics.perplexity import Perplexity
+from aiayn.paths import path_of
 from aiayn.runs.run import Run
-from aiayn.schema import check_ranges, path_of
+from aiayn.schema import check_ranges
 from aiayn.trust import check_corpus, check_named, ours
 
 if TYPE_CHECKING:  # it imports torch, which task=compare does without

@@ -13,7 +13,7 @@ from aiayn.files import whole
 from aiayn.inference import ensemble
 from aiayn.inference.beam_search import length_penalty
 from aiayn.inference.scoring import log_likelihoods
-from aiayn.schema import output_of, path_of
+from aiayn.paths import output_of, path_of
 
 WINDOW = 2048  # pairs in memory at once
 

@@ -13,7 +13,7 @@ from aiayn.arguments import check_groups
 from aiayn.data.parallel_text import read_lines
 from aiayn.evaluation.metric import LanguageError, counted, ter_last, usable
 from aiayn.files import write_text
-from aiayn.schema import output_of, path_of
+from aiayn.paths import output_of, path_of
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,8 @@ from aiayn.files import whole
 from aiayn.inference.ctranslate2_decoder import Exported
 from aiayn.inference.translation import Translation, open_with, translator
 from aiayn.model.model import Model
-from aiayn.schema import count_of, output_of, path_of
+from aiayn.paths import output_of, path_of
+from aiayn.schema import count_of
 
 log = logging.getLogger(__name__)
 

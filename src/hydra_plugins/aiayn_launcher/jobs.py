@@ -17,7 +17,8 @@ from omegaconf.errors import OmegaConfBaseException
 from aiayn.errors import FORESEEN, explain
 from aiayn.files import absolute
 from aiayn.identity import differing
-from aiayn.schema import check_run, make_absolute
+from aiayn.paths import make_absolute
+from aiayn.schema import check_run
 
 if TYPE_CHECKING:  # what a sweep alone needs is imported when it starts, since Hydra imports this module every time
     from aiayn.runs.run import Run
