@@ -106,10 +106,10 @@ def write_run(
     with (folder / "metrics" / "version_0" / "metrics.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["step", "dev/bleu", "dev/ter", "dev/perplexity", "train/loss"])
-        for step in range(1, 11):
+        for step in range(1, 11):  # as Lightning counts them, from 0
             writer.writerow(
                 [
-                    step * 1000,
+                    step * 1000 - 1,
                     score["value"] * (1 - 0.7**step),
                     values["ter"] * (1 + 0.7**step),
                     values["perplexity"] * (1 + 0.7**step),

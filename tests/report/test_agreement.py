@@ -126,3 +126,20 @@ def test_it_is_seen_how_early_one_could_have_stopped() -> None:
     for taus, step in (([0.1, 0.5, 0.2, 0.48, 0.5], 4), ([0.5, 0.5, 0.5], 1), ([0.1, 0.5], None), ([], None)):
         curve = list(enumerate(taus, start=1))
         assert stopped_early(type(agreement)(**{**vars(agreement), "curve": curve})) == step
+
+
+def test_the_best_of_several_scores_is_not_believed_for_having_been_chosen() -> None:
+    random = np.random.default_rng(7)
+    believed = 0
+    for _ in range(100):
+        x = np.arange(9.0)
+        found = [compare([str(one) for one in range(9)], x, random.normal(size=9), base="0") for _ in range(3)]
+        believed += "are ordered as" in Comparison(found, "the paper").reading
+    assert believed <= 8  # each alone is believed in 2.5 of 100 orders by chance, the best of three in up to 7.5
+
+
+@pytest.mark.parametrize("value", ["much", "nan", "inf"])
+def test_a_reference_that_is_no_number_is_refused(tmp_path: Path, value: str) -> None:
+    (tmp_path / "table.csv").write_text(f"row,bleu,bleu_deviation\na,{value},\n")
+    with pytest.raises(ValueError, match=rf"table\.csv has bleu={value} in row a; write it anew"):
+        of_report(tmp_path)

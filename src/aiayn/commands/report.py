@@ -1,5 +1,6 @@
 """task=report: a sweep, or any folder of runs, as a table beside the paper's figures, with plots and verdicts."""
 
+import math
 import os
 import re
 import shlex
@@ -8,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -18,12 +18,13 @@ from rich.text import Text
 from aiayn.evaluation.halving import replay
 from aiayn.files import write_text
 from aiayn.identity import claims_hashes
+from aiayn.paths import path_of
 from aiayn.report.agreement import Comparison, agreements, ceiling, of_paper, of_report
 from aiayn.report.claims import Claim, Verdict, claims_about, judge
 from aiayn.report.formats import to_csv, to_latex, to_markdown, to_terminal
 from aiayn.report.page import page
 from aiayn.report.plots import agreement_plots, draw, plots
-from aiayn.report.rows import Row, bootstrap, rows_of
+from aiayn.report.rows import Row, base_of, bootstrap, comparable, rows_of
 from aiayn.report.table import Notes, notes, verdict_cells, verdict_note
 from aiayn.runs.run import Run, read_folder, read_rows
 from aiayn.terminal import Terminal, visible
@@ -60,10 +61,18 @@ def report(*configs: DictConfig) -> None:
 
 
 def compared(rows: Sequence[Row], cfg: DictConfig) -> Comparison:
-    """The rows beside those of the report `against`, or else beside the paper's."""
-    reference = of_report(Path(cfg.against)) if cfg.against else of_paper(rows)
-    found = agreements(rows, reference, min_difference=cfg.report.min_difference)
-    whose = f"{Path(cfg.against)}" if cfg.against else "the paper"
+    """The rows beside those of the report `against`, or else beside the paper's.
+
+    Raises:
+        ValueError: if there is no such report, or `report.min_difference` is no numbers.
+    """
+    least: Any = OmegaConf.to_container(cfg.report).get("min_difference")  # type: ignore[union-attr]
+    values: list[Any] = list(least.values()) if isinstance(least, dict) else [None]
+    if not all(type(value) in (int, float) and 0 <= value < math.inf for value in values):
+        raise ValueError(f"report.min_difference must be numbers by score, 0 or more, as {{bleu: 0.3}}, got {least}.")
+    reference = of_report(path_of(cfg, "against")) if cfg.against is not None else of_paper(rows)
+    found = agreements(rows, reference, min_difference=least)
+    whose = str(cfg.against or "the paper")
     return Comparison(found, whose, ceiling(reference, rows[0].objective))
 
 
@@ -95,17 +104,16 @@ def claims_stamp(rows: Sequence[Row], verdicts: Sequence[Verdict]) -> Notes:
 
 def halving_note(rows: Sequence[Row]) -> Notes:
     """What `callbacks=halving` would have saved of these runs, in the order in which they ended, and got wrong."""
-    runs = sorted((run for row in rows for run in row.done if not run.result.get("stopped")), key=lambda run: run.ended)
-    names = {id(run): row.called(run) for row in rows for run in row.runs}
-    runs = [run for run in runs if len(run.metrics.get("dev/perplexity", ((), ()))[0]) > 2]
+    base = base_of(rows)
+    alike = [row for row in rows if row is base or comparable(row, base, "perplexity")]  # of the same pieces of dev
+    runs = [(run, row.called(run)) for row in alike for run in row.done if not run.result.get("stopped")]
+    runs = sorted((one for one in runs if len(one[0].validated("perplexity")) > 2), key=lambda one: one[0].ended)
     if len(runs) < FEWEST_REPLAYED:
         return []
-    curves = []
-    for run in runs:
-        steps, perplexities = run.metrics["dev/perplexity"]
-        curves.append(dict(zip(map(int, steps), -np.log(perplexities), strict=True)))
+    perplexities = [run.validated("perplexity") for run, _ in runs]
+    curves = [{step: -math.log(value) for step, value in of_run.items()} for of_run in perplexities]
     found = replay(curves, reduction=2, least=0.1)
-    wrongly = f" ({', '.join(names[id(runs[number])] for number in found.wrongly)})" if found.wrongly else ""
+    wrongly = f" ({', '.join(runs[number][1] for number in found.wrongly)})" if found.wrongly else ""
     told = (
         f"callbacks=halving would have saved {found.saved:.0%} of the steps of these {len(runs)} runs; it stops "
         f"{len(found.stopped)}, {len(found.wrongly)} of them in the better half at the end{wrongly}; the best to go "

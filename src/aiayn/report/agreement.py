@@ -1,13 +1,14 @@
 """How far the order of these rows agrees with that of others: the paper's, or another report's.
 
 A small run is worth what it predicts of a large one. So wherever there are figures to compare with, the report says how
-well its own order the rows: Kendall's tau-b, with the interval that seeds and sentences give it and the p-value of an
-order by chance; how many of the pairs that the others clearly separate are in the right order; how many rows are on the
-right side of base. And it says what could be hoped for: how well two trainings of the same rows agree with each other,
-and the reference's two measures with one another.
+well its own figures order the rows: Kendall's tau-b, with the interval that seeds and sentences give it and the p-value
+of an order by chance; how many of the pairs that the others clearly separate are in the right order; how many rows are
+on the right side of base. And it says what could be hoped for: how well two trainings of the same rows agree with each
+other, and the reference's two measures with one another.
 """
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from aiayn.evaluation.significance import holm
 from aiayn.report.rows import Row, base_of, name_of
 
 FEWEST = 4  # rows; of three, one order in six is right by chance
@@ -74,7 +76,7 @@ class Comparison:
     """All agreements of a report with a reference.
 
     Attributes:
-        agreements: None where there is nothing to compare with.
+        agreements: Empty where there is nothing to compare with.
         theirs: Whose the reference is.
         ceiling: tau between the reference's own objective and its own perplexity; None where it has not both.
     """
@@ -86,12 +88,14 @@ class Comparison:
     @property
     def reading(self) -> str:
         """How far to believe the order of these rows, in a sentence or two; there is an agreement."""
-        best = max(self.agreements, key=lambda one: one.tau)
+        # The best of several is chosen by its own figure, so all are corrected together.
+        corrected = holm(np.array([one.p for one in self.agreements])).tolist()
+        best, p = max(zip(self.agreements, corrected, strict=True), key=lambda one: one[0].tau)
         separated = f" of at least {best.separated:g}" if best.separated else ""
-        if best.p >= SURE or best.tau <= 0:
+        if p >= SURE or best.tau <= 0:
             told = (
                 f"Do not believe the order of these rows: by no score are they ordered as {self.theirs} has them more "
-                f"than by chance (best by {best.ours}: tau {best.tau:+.2f}, p {best.p:.2f})"
+                f"than by chance (best by {best.ours}: tau {best.tau:+.2f}, p {p:.2f})"
             )
         else:
             right = (
@@ -99,7 +103,7 @@ class Comparison:
             )
             told = (
                 f"By {best.ours} these rows are ordered as {self.theirs} has them with tau {best.tau:+.2f}, more than "
-                f"by chance (p {best.p:.3f}); {right}"
+                f"by chance (p {p:.3f}); {right}"
             )
             if early := stopped_early(best):
                 told += f", and hardly fewer at step {early:,}"
@@ -109,7 +113,10 @@ class Comparison:
 
 
 def tau_b(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Kendall's tau-b of `x` `(..., rows)` and `y`, likewise; NaN where all of a side are equal (Kendall 1945)."""
+    """Kendall's tau-b of `x` `(..., rows)` and `y`, likewise; NaN where all of a side are equal (Kendall 1945).
+
+    scipy's takes one pair of orders; here are thousands at once.
+    """
     one, other = np.triu_indices(x.shape[-1], 1)
     signs = [np.sign(side[..., one] - side[..., other]) for side in (x, y)]
     agreeing = (signs[0] * signs[1]).sum(-1)
@@ -163,19 +170,19 @@ def compare(
         low, high = np.nanquantile(tau_b(resampled.T, x), [0.025, 0.975]).tolist()
         interval = low, high
     return Agreement(
-        ours,
-        theirs,
-        list(names),
-        x,
-        y,
-        float(tau_b(x, y)),
-        interval,
-        chance(x, y),
-        int((right & counted).sum()),
-        int(counted.sum()),
-        separated,
-        int(beside.sum()),
-        len(beside),
+        ours=ours,
+        theirs=theirs,
+        names=list(names),
+        x=x,
+        y=y,
+        tau=float(tau_b(x, y)),
+        interval=interval,
+        p=chance(x, y),
+        right=int((right & counted).sum()),
+        pairs=int(counted.sum()),
+        separated=separated,
+        right_of_base=int(beside.sum()),
+        beside_base=len(beside),
     )
 
 
@@ -252,18 +259,12 @@ def over_steps(rows: Sequence[Row], key: str, x: np.ndarray) -> list[tuple[int, 
     """tau with the reference of the scores on dev in training, at the steps at which all rows have them."""
     curves = []
     for row in rows:
-        by_run = [dict(zip(*map(np.ndarray.tolist, found), strict=True)) for found in curves_of(row, key)]
-        steps = set.intersection(*map(set, by_run)) if by_run else set()
+        by_run = [run.validated(key) for run in row.done]
+        steps = set.intersection(*map(set, by_run))
         curves.append({step: float(np.mean([values[step] for values in by_run])) for step in steps})
     shared = sorted(set.intersection(*map(set, curves)))
     values = {step: np.array([float(oriented(rows, key, curve[step])) for curve in curves]) for step in shared}
-    return [(int(step), float(tau_b(x, y))) for step, y in values.items()]
-
-
-def curves_of(row: Row, key: str) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Steps and values of a score on dev in each done run's training; none unless all have it."""
-    found = [run.metrics.get(f"dev/{key}") for run in row.done]
-    return [] if any(one is None for one in found) else [one for one in found if one is not None]
+    return [(step, float(tau_b(x, y))) for step, y in values.items()]
 
 
 def of_paper(rows: Sequence[Row]) -> Reference:
@@ -283,7 +284,7 @@ def of_report(folder: Path) -> Reference:
         folder: Its own, with table.csv, or that of its runs.
 
     Raises:
-        ValueError: if there is no such table.
+        ValueError: if there is no such table, or it has figures that are no numbers.
     """
     file = next((path for path in (folder / "table.csv", folder / "report" / "table.csv") if path.is_file()), None)
     if file is None:
@@ -292,8 +293,14 @@ def of_report(folder: Path) -> Reference:
     with file.open(encoding="utf-8", newline="") as lines:
         for line in csv.DictReader(lines):
             for key, value in line.items():
-                if f"{key}_deviation" in line and value and (name := line.get("row")):
-                    found.setdefault(key, {})[name] = float(value)
+                if key and f"{key}_deviation" in line and value and (name := line.get("row")):
+                    try:
+                        figure = float(value)
+                    except ValueError:
+                        figure = math.nan
+                    if not math.isfinite(figure):
+                        raise ValueError(f"against={folder}: {file} has {key}={value} in row {name}; write it anew.")
+                    found.setdefault(key, {})[name] = figure
     return found
 
 
@@ -320,8 +327,9 @@ HEADS = [
 
 AGREEMENT = (
     "tau-b (Kendall 1945): 1 for the same order, -1 for the contrary one, with 95 % of 1,000 bootstrap resamples over "
-    "sentences and seeds; p: two-sided, of 10,000 orders by chance. Greater is better on both sides; perplexities by "
-    "-ln. tau between seeds: of the same rows, trained twice."
+    "sentences and seeds; p: two-sided, of 10,000 orders by chance; the sentence above corrects it for the number of "
+    "lines (Holm). Greater is better on both sides; perplexities by -ln. tau between seeds: of the same rows, trained "
+    "twice."
 )
 
 
@@ -350,5 +358,4 @@ def stopped_early(agreement: Agreement, *, slack: float = 0.05) -> int | None:
     steps = [step for step, _ in agreement.curve]
     last = agreement.curve[-1][1] if steps else 0.0
     enough = [tau >= last - slack for _, tau in agreement.curve]
-    place = len(enough) - next((number for number, is_so in enumerate(reversed(enough)) if not is_so), len(enough))
-    return steps[place] if place < len(steps) - 1 else None
+    return next((step for place, step in enumerate(steps[:-1]) if all(enough[place:])), None)

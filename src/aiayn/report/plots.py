@@ -158,10 +158,10 @@ def learning_curves(rows: Sequence[Row], key: str) -> Plot:
     """A score on dev over optimizer steps: of each row the mean over its seeds, and a band of their deviation."""
     lines = []
     for number, row in enumerate(rows):
-        by_run = [dict(zip(*run.metrics[f"dev/{key}"], strict=True)) for run in row.runs if f"dev/{key}" in run.metrics]
+        by_run = [run.validated(key) for run in row.runs]
         points: list[Point] = []
-        for step in sorted(set[float]().union(*by_run)):
-            values = [float(values[step]) for values in by_run if math.isfinite(values.get(step, math.nan))]
+        for step in sorted(set[int]().union(*by_run)):
+            values = [values[step] for values in by_run if math.isfinite(values.get(step, math.nan))]
             if values:
                 deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
                 points.append((float(step), float(np.mean(values)), row.name, deviation))

@@ -131,6 +131,12 @@ class Run:
         curves = {key: np.array(sorted(values.items())) for key, values in points.items()}
         return {key: (curve[:, 0], curve[:, 1]) for key, curve in curves.items()}
 
+    def validated(self, key: str) -> dict[int, float]:
+        """A score on dev by the optimizer steps behind it; the log counts steps from 0."""
+        return {
+            int(step) + 1: float(value) for step, value in zip(*self.metrics.get(f"dev/{key}", ((), ())), strict=True)
+        }
+
     def measured(self, checkpoint: str, split: str) -> tuple[str, str]:
         """The checkpoint and split that are meant by those: an evaluation has one of each, whatever is asked for."""
         scores = self.result.get("scores") or {}
