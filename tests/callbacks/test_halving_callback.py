@@ -31,7 +31,7 @@ def validated(folder: Path, step: int, log_p: float) -> Any:
         callbacks=[callback],
         strategy=SimpleNamespace(broadcast=lambda value: value),
     )
-    module: Any = SimpleNamespace(likelihoods={"dev": np.array([[log_p * 5, 5]])})
+    module: Any = SimpleNamespace(likelihoods={"dev": np.array([[log_p * 2, 2], [log_p * 3, 3]])})
     callback.on_validation_end(trainer, module)
     return trainer
 
@@ -41,6 +41,9 @@ def test_a_row_behind_the_others_is_stopped_at_a_rung_with_the_reason(tmp_path: 
         kept(tmp_path, name, 300, log_p)
         kept(tmp_path, name, 400, log_p)
     kept(tmp_path, "own", 300, -9.0)  # is no other
+    other_pieces = tmp_path / "d" / "likelihoods" / "step_0000300.npz"
+    other_pieces.parent.mkdir(parents=True)
+    np.savez(other_pieces, dev=np.array([[-0.1, 3], [-0.1, 2]]))  # nor is one with another vocabulary
     assert not validated(tmp_path, 300, -2.5).should_stop  # the first validation at or behind 250
     stopped = validated(tmp_path, 300, -3.5)
     assert stopped.should_stop

@@ -37,8 +37,8 @@ class Halving(Callback):
         if not here:
             return
         found: Any = pl_module
-        own = mean(found.likelihoods["dev"])
-        others = self._others(trainer.global_step) if trainer.is_global_zero else []
+        dev = found.likelihoods["dev"]
+        own, others = mean(dev), self._others(trainer.global_step, dev[:, 1]) if trainer.is_global_zero else []
         if not trainer.strategy.broadcast(goes_on(own, others, reduction=self.reduction)):
             self.stopping_reason_message = (
                 f"callbacks.halving: at step {trainer.global_step} its dev log-likelihood, {own:.3f}, is not among the "
@@ -46,13 +46,15 @@ class Halving(Callback):
             )
             trainer.should_stop = True
 
-    def _others(self, step: int) -> list[float]:
-        """The mean log-likelihoods of the others at this step."""
+    def _others(self, step: int, tokens: np.ndarray) -> list[float]:
+        """The mean log-likelihoods of the others at this step, where they are of the same pieces."""
         name, found = f"step_{step:07d}.npz", []
         for file in sorted(self.folder.parent.parent.glob(f"*/{self.folder.name}/{name}")):
             if file.parent != self.folder:
                 with np.load(file, allow_pickle=False) as kept:
-                    found.append(mean(kept["dev"]))
+                    dev = kept["dev"]
+                if np.array_equal(dev[:, 1], tokens):
+                    found.append(mean(dev))
         return found
 
 
