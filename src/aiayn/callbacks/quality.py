@@ -1,6 +1,7 @@
 """Scores on dev from real decoding, never teacher-forced, and a table of sample translations."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Any, cast
 
 import torch
@@ -45,31 +46,25 @@ class TranslationQuality(Callback):
         """Translate a sentence and count it by each metric: what they lack shows now, and not hours later."""
         corpus = trainer.datamodule.corpus  # type: ignore[attr-defined]
         sources, references = corpus.text("dev")
-        references = references[:1]
         for key, metric in self.every.items():
-            try:
-                if not isinstance(metric, Perplexity):
-                    metric.signature(self.language)
-                    counted(metric, references, [references], self.language)
-            except ValueError:  # which leaves it out of an evaluation
-                if key in self.metrics:
-                    raise
-            except Exception as error:
-                reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-                raise ValueError(f"metrics.{key} cannot count a sentence: {reason}") from error
-        if not self.metrics:
-            return
-        short = {**self.inference, "max_extra_length": 1}
-        try:
-            with torch.compiler.set_stance("force_eager"), trainer.precision_plugin.forward_context():
-                translator(cast(Model, pl_module.model), corpus.vocabularies, **short).translate(
-                    [min(sources, key=len)]
-                )
-        except ValueError:
-            raise
-        except Exception as error:
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            raise ValueError(f"the model trains, and cannot be decoded with: {reason}") from error
+            if not isinstance(metric, Perplexity):
+                # What refuses is left out of an evaluation, unless it is measured in training.
+                refused = nullcontext() if key in self.metrics else suppress(ValueError)
+                with explained(f"metrics.{key} cannot count a sentence"), refused:
+                    counted(metric, references[:1], [references[:1]], self.language)
+        if self.metrics:
+            own = translator(
+                cast(Model, pl_module.model), corpus.vocabularies, **{**self.inference, "max_extra_length": 1}
+            )
+            with explained("the model trains, and cannot be decoded with"), self._decoding(trainer):
+                own.translate([min(filter(str.strip, sources), key=len, default="")])
+
+    def _decoding(self, trainer: Trainer) -> ExitStack:
+        """As the run computes; but each step of a search has other shapes, for which layers would be compiled anew."""
+        stack = ExitStack()
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(trainer.precision_plugin.forward_context())
+        return stack
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not self.metrics:
@@ -77,8 +72,7 @@ class TranslationQuality(Callback):
         data = trainer.datamodule  # type: ignore[attr-defined]
         corpus, replica = data.corpus, data.replica
         sources, references = corpus.text("dev")
-        # Each step of a search has other shapes, for which compiled layers would be compiled anew.
-        with torch.compiler.set_stance("force_eager"), trainer.precision_plugin.forward_context():
+        with self._decoding(trainer):
             own = translator(cast(Model, pl_module.model), corpus.vocabularies, **self.inference)
             share = own.translate(sources[replica.share], silent=not trainer.is_global_zero)
         hypotheses = [""] * len(sources)
@@ -92,3 +86,18 @@ class TranslationQuality(Callback):
             for logger in trainer.loggers:
                 if hasattr(logger, "log_table"):
                     logger.log_table("dev/translations", columns=["source", "reference", "translation"], data=rows)
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Say what an error that nobody foresaw is about.
+
+    Raises:
+        ValueError: in the place of any other exception.
+    """
+    try:
+        yield
+    except ValueError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{what}: {type(error).__name__}: {' '.join(str(error).split())}") from error
