@@ -201,8 +201,9 @@ def claims_hashes() -> dict[str, str]:
     folders = [Path(source.path, "claims") for source in sources if source.schema == "file"]
     found = {}
     for file in (file for folder in reversed(folders) for file in sorted(folder.glob("*.yaml"))):
-        with suppress(OSError, YAMLError):
-            found[file.stem] = _hash(json.dumps(yaml.safe_load(file.read_text(encoding="utf-8")), sort_keys=True))
+        with suppress(OSError, ValueError, YAMLError):  # the report refuses it, and no training is lost
+            content = yaml.safe_load(file.read_text(encoding="utf-8"))
+            found[file.stem] = _hash(json.dumps(content, sort_keys=True, default=str))
     return found
 
 

@@ -30,6 +30,7 @@ from aiayn.evaluation.metric import Metric
 from aiayn.identity import claims_hashes, settings
 from aiayn.model.model import Model
 from aiayn.problems.problem import Problem, problem_of
+from aiayn.runs.run import resolved
 from aiayn.runs.run_folder import RunFolder, step_checkpoints
 from aiayn.training import initialization
 from aiayn.training.tracking import loggers
@@ -108,7 +109,7 @@ def twin_differences(cfg: DictConfig) -> list[str]:
     if cfg.scale.name == "full":
         return []
     whole = compose("config", [one for one in HydraConfig.get().overrides.task if not re.match("[+]*scale[.=]", one)])
-    mine, theirs = (settings({part: resolved(each[part]) for part in TWIN}) for each in (cfg, whole))
+    mine, theirs = (settings({part: of[part] for part in TWIN}) for of in map(resolved, (cfg, whole)))
     found: dict[str, list[str]] = {part: [] for part in TWIN}
     for key, value in mine.items():
         part, _, name = key.partition(".")
@@ -116,11 +117,6 @@ def twin_differences(cfg: DictConfig) -> list[str]:
             found[part].append(f"{name} {value} ({theirs.get(key)})")
     lines = [f"{part}: {', '.join(one)}" for part, one in found.items() if one]
     return [f"scale={cfg.scale.name}: a smaller twin; the paper's row has what is in brackets", *lines] if lines else []
-
-
-def resolved(part: DictConfig) -> Any:
-    """A part of a config as plain containers."""
-    return OmegaConf.to_container(part, resolve=True)
 
 
 def dev_objective(folder: RunFolder) -> float:
