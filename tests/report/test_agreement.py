@@ -1,6 +1,7 @@
 """How far the order of rows agrees with the paper's."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ from aiayn.report.agreement import (
     compare,
     of_paper,
     of_report,
+    oriented,
+    resampled,
     stopped_early,
     tau_b,
 )
@@ -129,13 +132,22 @@ def test_it_is_seen_how_early_one_could_have_stopped() -> None:
 
 
 def test_the_best_of_several_scores_is_not_believed_for_having_been_chosen() -> None:
-    random = np.random.default_rng(7)
-    believed = 0
-    for _ in range(100):
-        x = np.arange(9.0)
-        found = [compare([str(one) for one in range(9)], x, random.normal(size=9), base="0") for _ in range(3)]
-        believed += "are ordered as" in Comparison(found, "the paper").reading
-    assert believed <= 8  # each alone is believed in 2.5 of 100 orders by chance, the best of three in up to 7.5
+    x = np.arange(9.0)
+    agreement = replace(compare([str(one) for one in range(9)], x, x, base="0"), p=0.03)
+    chosen = [agreement, *[replace(agreement, tau=0.1, p=0.7)] * 2]
+    assert "with tau +1.00, more than by chance (p 0.030)" in Comparison(chosen[:1], "the paper").reading
+    assert "by no score" in (told := Comparison(chosen, "the paper").reading)
+    assert "tau +1.00, p 0.09" in told
+
+
+def test_an_interval_is_of_seeds_as_well_as_of_sentences(tmp_path: Path) -> None:
+    rows = made(tmp_path)
+    of_sentences = [np.ptp(oriented(rows, "bleu", row.samples["bleu"].mean(0))) for row in rows]
+    for row in rows:
+        row.samples["bleu"] = row.samples["bleu"] + np.array([[-20.0], [20.0]])  # the mean over both stays
+    found = resampled(rows, "bleu")
+    assert found is not None
+    assert (np.ptp(found, axis=1) > np.add(of_sentences, 20)).all()
 
 
 @pytest.mark.parametrize("value", ["much", "nan", "inf"])
