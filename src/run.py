@@ -19,13 +19,12 @@ sys.path.insert(0, str(Path(__file__).parent))  # also when the project is not i
 
 import hydra
 from hydra._internal.utils import get_args_parser
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from aiayn import paths, resolvers, schema
-from aiayn.errors import FORESEEN, explain, suggest, unwrapped
+from aiayn.errors import FORESEEN, explain, unwrapped
 
 # What the user wants to see; kept apart, because below and in every job that is started from here Hydra has to raise.
 TRACEBACK = os.environ.setdefault("AIAYN_TRACEBACK", os.environ.get("HYDRA_FULL_ERROR", "0")) == "1"
@@ -108,26 +107,12 @@ def add_own_folder() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(own.parent), *([inherited] if inherited else [])])
 
 
-def check_recipe() -> None:
-    """Refuse a recipe that is not there: the group is optional, so Hydra passes it over.
-
-    Raises:
-        ValueError: with those that there are.
-    """
-    for override in HydraConfig.get().overrides.task:
-        if override.startswith("recipe="):
-            name, there = override.removeprefix("recipe="), GlobalHydra.instance().config_loader()
-            if name not in (known := there.get_group_options("recipe")):
-                raise ValueError(f"there is no recipe={name}{suggest(name, known)}")
-
-
 @hydra.main(version_base="1.3", config_path=str(schema.PROJECT / "conf"), config_name="config")
 def main(cfg: DictConfig) -> None:
     """Run the task, with the folder that Hydra made as the run's folder."""
     try:
         for key in ("name", "outputs", "run_dir"):
             resolvers.given(key, _root_=cfg)
-        check_recipe()
         cfg.run_dir = HydraConfig.get().runtime.output_dir
         schema.check_languages(cfg)
         paths.make_absolute(cfg)

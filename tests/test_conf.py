@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 
 from aiayn import identity, resolvers, schema
 from aiayn.evaluation.metric import counted
+from aiayn.training.schedule.inverse_sqrt import learning_rate
 
 row = partial(identity.row, objective="bleu")
 GROUPS = (
@@ -29,6 +30,7 @@ GROUPS = (
     "logger",
     "experiment",
     "scale",
+    "recipe",
     "launcher",
     "debug",
 )
@@ -133,6 +135,47 @@ def test_an_experiment_brings_the_recipe_of_the_model_that_it_names() -> None:
     cfg = composed("experiment=multi30k_tiny_ende", "model=big")
     assert cfg.training.keep_checkpoints == 10  # the experiment's own figure goes before the recipe's
     assert cfg.training.warmup_steps == 2000
+
+
+# The values that each source says, in the units of our keys: rate at its highest, warm-up steps, beta_2, and what is
+# dropped from sub-layers, attention weights and activations; then beam, alpha and beta of the search.
+RECIPES = {
+    "paper base": (6.99e-4, 4000, 0.98, (0.1, 0.0, 0.0), (4, 0.6, 5)),
+    "paper big": (4.94e-4, 4000, 0.98, (0.3, 0.0, 0.0), (4, 0.6, 5)),
+    "tensor2tensor base": (9.88e-4, 8000, 0.997, (0.1, 0.1, 0.1), (4, 0.6, 5)),
+    "tensor2tensor big": (6.99e-4, 8000, 0.997, (0.3, 0.1, 0.1), (4, 0.6, 5)),
+    "fairseq base": (5e-4, 4000, 0.98, (0.1, 0.0, 0.0), (4, 0.6, 0)),
+    "fairseq big": (5e-4, 4000, 0.98, (0.3, 0.0, 0.0), (4, 0.6, 0)),
+    "marian base": (3e-4, 16000, 0.98, (0.1, 0.0, 0.0), (8, 1.0, 0)),
+    "marian big": (2e-4, 8000, 0.998, (0.1, 0.0, 0.0), (8, 1.0, 0)),
+    "sockeye base": (1e-3, 4000, 0.98, (0.1, 0.1, 0.1), (5, 1.0, 0)),
+    "sockeye big": (1e-3, 4000, 0.98, (0.1, 0.1, 0.1), (5, 1.0, 0)),
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_is_what_its_source_trains_with(name: str) -> None:
+    recipe, size = name.split()
+    cfg = composed(f"recipe={recipe}", f"model={size}", "data=wmt14_ende")
+    model, training, inference = cfg.model, cfg.training, cfg.inference
+    schedule = {key: training.schedule[key] for key in ("d_model", "warmup_steps", "learning_rate_scale")}
+    rates = [learning_rate(step, **schedule) for step in range(1, 20000)]
+    peak, warmup_steps, beta_2, dropouts, search = RECIPES[name]
+    assert max(rates) == pytest.approx(peak, rel=2e-3)
+    assert rates.index(max(rates)) + 1 == training.warmup_steps == warmup_steps
+    assert training.betas == [0.9, beta_2]
+    assert (model.dropout, model.attention_dropout, model.activation_dropout) == dropouts
+    assert (inference.beam, inference.alpha, inference.beta) == search
+    pre_norm = recipe in ("tensor2tensor", "sockeye")
+    assert model.norm._target_.endswith("PreNorm" if pre_norm else "PostNorm")
+    assert (model.end is not None) == pre_norm
+    assert ("ema" in cfg.callbacks) == (recipe == "marian")
+
+
+@pytest.mark.parametrize(("recipe", "dropout"), [("paper", 0.1), ("fairseq", 0.1), ("tensor2tensor", 0.1)])
+def test_the_recipes_that_drop_less_of_english_french_do(recipe: str, dropout: float) -> None:
+    assert composed(f"recipe={recipe}", "model=big", "data=wmt14_enfr").model.dropout == dropout
+    assert composed(f"recipe={recipe}", "model=base", "data=wmt14_enfr").model.dropout == 0.1
 
 
 def test_a_row_of_a_sweep_is_named_by_what_makes_it_another_experiment() -> None:

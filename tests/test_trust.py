@@ -74,7 +74,7 @@ def test_what_a_trusted_package_has_from_elsewhere_is_not_trusted_with_it(
 
 
 def test_all_that_is_missing_is_named_at_once(theirs: Path, vocabularies: Vocabularies) -> None:
-    loaded = stored(theirs, vocabularies, norm=NORM, end={"_target_": "torch.nn.LayerNorm", "_partial_": True})
+    loaded = stored(theirs, vocabularies, norm=NORM, end={"_target_": "torch.nn.Linear", "_partial_": True})
     with pytest.raises(ValueError, match=r"give trust=\[other,(theirs,torch\.nn|torch\.nn,theirs)\]"):
         loaded.model(trust=["other"])
 

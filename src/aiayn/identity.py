@@ -51,6 +51,9 @@ FOLLOWS = {f"model.{side}_layers": "model.layers" for side in ("encoder", "decod
 }
 # What a key says that is left out, where that is not null or false: a config may be older than the key.
 UNSAID = {
+    "inference.beta": 5.0,
+    **{f"model.{key}": 0.0 for key in ("attention_dropout", "attention.attention_dropout")},
+    **{f"model.{key}": 0.0 for key in ("activation_dropout", "feed_forward.activation_dropout")},
     "data.shared_vocabulary": True,
     "problem._target_": "aiayn.problems.translation.Translation",
     "problem._partial_": True,
@@ -101,9 +104,10 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_repeated(key: str, values: Mapping[str, Any]) -> bool:
-    """Whether a leaf says what one above it says, as `model.attention.heads` does, which takes `model.heads`."""
+    """Whether a leaf says what one above it, or another part, says, as `model.attention.heads` and `model.heads`."""
     part, *names = key.split(".")
     above = [".".join([part, *names[start:]]) for start in range(1, len(names))]
+    above += [".".join(names[start:]) for start in range(len(names) - 1)]  # a callback has the whole `inference`
     above += [f"model.{names[-1]}"] if len(names) > 1 else []  # the schedule knows the model's size
     above += [FOLLOWS[key]] if key in FOLLOWS else []
     return key in values and any(other in values and values[other] == values[key] for other in above)

@@ -1,5 +1,6 @@
 """What conf/ calls in its interpolations, as `${heads_divide:${.d_model},${.heads}}`."""
 
+import math
 import re
 from contextlib import suppress
 from functools import cache, partial
@@ -58,6 +59,17 @@ def scaled_head_width(value: int, *, _root_: Any) -> int:
     if value * heads % width:
         raise ValueError(f"scale.width={width} and scale.heads={heads} make no whole number of {value}; choose others.")
     return value * heads // width
+
+
+def peak_rate(rate: float, d_model: int, warmup_steps: int) -> float:
+    """The `learning_rate_scale` with which the rate of section 5.3 is so high at its highest, after the warm-up.
+
+    Raises:
+        ValueError: if it is not above 0.
+    """
+    if not rate > 0:
+        raise ValueError(f"training.learning_rate_scale: a peak must be above 0, got {rate}.")
+    return rate * math.sqrt(d_model * warmup_steps)
 
 
 def _divisor(size: str, root: Any) -> int:
@@ -136,6 +148,7 @@ def choices(group: str = "") -> str:
 def register() -> None:
     """Make them known to OmegaConf."""
     OmegaConf.register_new_resolver("heads_divide", heads_divide, replace=True)
+    OmegaConf.register_new_resolver("peak_rate", peak_rate, replace=True)
     OmegaConf.register_new_resolver("row", row, replace=True)
     OmegaConf.register_new_resolver("absolute", lambda path: str(absolute(path)), replace=True)
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)

@@ -51,6 +51,8 @@ class ModelConfig:
     d_k: int = MISSING
     d_v: int = MISSING
     dropout: float = MISSING
+    attention_dropout: float = MISSING
+    activation_dropout: float = MISSING
     attention: dict[str, Any] = MISSING
     position: dict[str, Any] = MISSING
     feed_forward: dict[str, Any] = MISSING
@@ -135,6 +137,7 @@ class InferenceConfig:
 
     beam: int = MISSING
     alpha: float = MISSING
+    beta: float = MISSING
     max_extra_length: int = MISSING
     tokens_per_batch: int = MISSING
     temperature: float | None = None  # null: search with the beam
@@ -170,7 +173,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "model.kv_heads": (1, 2**17),
     "model.d_k": (1, 2**17),
     "model.d_v": (1, 2**17),
-    "model.dropout": (0, 1),
+    **{f"model.{part}dropout": (0, 1) for part in ("", "attention_", "activation_")},
     "model.position.max_length": (1, 2**17),  # the weights of one head on so long a sentence are 64 GiB
     **{f"training.{end}": (1, MOST) for end in ("max_steps", "max_epochs", "warmup_steps", "tokens_per_batch")},
     **{f"training.{often}_steps": (1, MOST) for often in ("checkpoint", "validate", "log")},
@@ -185,6 +188,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "logger.csv.flush_logs_every_n_steps": (1, MOST),
     "inference.beam": (1, 1001),  # as wide as Koehn and Knowles 2017 went, who saw BLEU fall long before
     "inference.alpha": (0, inf),
+    "inference.beta": (0, inf),
     "inference.max_extra_length": (0, 2**17),
     **{f"inference.{count}": (1, MOST) for count in ("tokens_per_batch", "top_k")},
     "inference.temperature": (0, inf),

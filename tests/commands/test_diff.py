@@ -111,7 +111,19 @@ def test_a_run_may_be_held_against_an_experiment(tmp_path: Path, in_process: Com
     assert ["d_k", "32", "8"] in [line.split()[-3:] for line in twins.splitlines()]
 
 
+def test_a_run_may_be_held_against_a_recipe(tmp_path: Path, in_process: CommandLine) -> None:
+    said = in_process("task=diff", "a=paper", "b=tensor2tensor", "model=base", "data=wmt14_ende").stdout
+    lines = [line.split() for line in said.splitlines()]
+    assert said.startswith("a: recipe=paper\nb: recipe=tensor2tensor\n")
+    assert ["training", "warmup_steps", "4000", "8000"] in lines
+    assert ["inference", "max_extra_length", "50", "100"] in lines
+    assert "callbacks" not in said  # which repeat what stands above
+    run = write_run(tmp_path / "one", heads=4)
+    said = in_process("task=diff", f"a={run}", "b=marian", "model=big").stdout
+    assert ["heads", "4", "16"] in [line.split()[-3:] for line in said.splitlines()]
+
+
 def test_neither_a_run_nor_an_experiment_is_refused(in_process: CommandLine) -> None:
     done = in_process("task=diff", "a=nowhere", "b=table3_base")
     assert done.returncode == 1
-    assert "a=nowhere is no run: it has no result.json that can be read; name a run's folder, or an exp" in done.stderr
+    assert "a=nowhere is no run: it has no result.json that can be read; name a run's folder, an exp" in done.stderr

@@ -23,7 +23,7 @@ SMALL = [f"model.{key}={size}" for key, size in SIZES.items()]
 class Gated(nn.Module):
     """A feed-forward network that multiplies what passes by a gate."""
 
-    def __init__(self, d_model: int, d_ff: int) -> None:
+    def __init__(self, d_model: int, d_ff: int, activation_dropout: float) -> None:
         super().__init__()
         self.gate, self.inner = nn.Linear(d_model, d_ff, bias=False), nn.Linear(d_model, d_ff, bias=False)
         self.outer = nn.Linear(d_ff, d_model, bias=False)

@@ -42,7 +42,7 @@ def padded(sources: list[np.ndarray]) -> torch.Tensor:
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
 
 
-def exhaustive(model: Model, source: np.ndarray, limit: int, alpha: float) -> list[Hypothesis]:
+def exhaustive(model: Model, source: np.ndarray, limit: int, alpha: float, beta: float = 5) -> list[Hypothesis]:
     """Every target of at most `limit` tokens with EOS, scored without cache or beam, best first."""
     words = [token for token in range(model.embedding.num_embeddings) if token not in (*NO_TEXT, EOS)]
     found = []
@@ -53,7 +53,7 @@ def exhaustive(model: Model, source: np.ndarray, limit: int, alpha: float) -> li
         targets = torch.nn.functional.pad(torch.nn.functional.pad(tokens, (1, 0), value=BOS), (0, 1), value=EOS)
         scored = logits(model, padded([source]).expand(len(targets), -1), targets[:, :-1])
         log_probability = scored.log_softmax(-1).gather(2, targets[:, 1:, None]).sum((1, 2))
-        scores = log_probability / ((5 + length) / 6) ** alpha
+        scores = log_probability / ((beta + length) / (beta + 1)) ** alpha
         found += [
             Hypothesis(*row) for row in zip(tokens.tolist(), scores.tolist(), log_probability.tolist(), strict=True)
         ]
@@ -102,15 +102,15 @@ def test_a_finished_hypothesis_keeps_its_place() -> None:
     assert chain.steps == 2
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 3.0])
-def test_a_wide_beam_equals_exhaustive_search(opinionated: Build, alpha: float) -> None:
+@pytest.mark.parametrize(("alpha", "beta"), [(0.0, 5), (0.6, 5), (1.0, 5), (3.0, 5), (0.6, 0), (1.0, 0)])
+def test_a_wide_beam_equals_exhaustive_search(opinionated: Build, alpha: float, beta: float) -> None:
     orders = set()
     for seed in range(7):
         model = opinionated(seed, vocab_size=7)
         sources = [np.array([5, 4]), np.array([4]), np.array([], dtype=int)]
-        found = search(model, padded(sources), beam=200, alpha=alpha, max_extra_length=2)
+        found = search(model, padded(sources), beam=200, alpha=alpha, beta=beta, max_extra_length=2)
         for source, hypotheses in zip(sources, found, strict=True):
-            expected = exhaustive(model, source, len(source) + 1 + 2, alpha)
+            expected = exhaustive(model, source, len(source) + 1 + 2, alpha, beta)
             assert hypotheses[0].tokens == expected[0].tokens
             assert hypotheses[0].score == pytest.approx(expected[0].score, abs=1e-4)
             assert hypotheses[0].log_probability == pytest.approx(expected[0].log_probability, abs=1e-4)
@@ -277,6 +277,7 @@ def test_the_length_penalty_is_equation_14() -> None:
     [
         ({"beam": 0}, "inference.beam must be at least 1, got 0"),
         ({"alpha": -0.1}, "inference.alpha must not be negative, got -0.1"),
+        ({"beta": -1}, "inference.beta must not be negative, got -1"),
         ({"max_extra_length": -1}, "inference.max_extra_length must not be negative, got -1"),
         ({"beam": 3, "n_best": 5}, "n_best must be from 1 to inference.beam, got n_best=5, inference.beam=3"),
         ({"n_best": 0}, "n_best must be from 1 to inference.beam, got n_best=0"),

@@ -20,6 +20,7 @@ from aiayn.inference.beam_search import Hypothesis
 from aiayn.inference.export import FORBIDDEN, write_ctranslate2, write_safetensors
 from aiayn.inference.translation import load
 
+FINAL = {"_target_": "torch.nn.LayerNorm", "_partial_": True, "normalized_shape": 22}
 INFERENCE = {"beam": 3, "alpha": 0.6, "max_extra_length": 7, "tokens_per_batch": 61}
 
 
@@ -44,6 +45,7 @@ def model_of(vocabularies: Vocabularies) -> Callable[..., Checkpoint]:
         position: str = "Sinusoidal",
         encoder_layers: int = 2,
         kv_heads: int = 2,
+        norm: str = "Post",
         **extra: Any,
     ) -> Checkpoint:
         torch.manual_seed(seed)
@@ -53,13 +55,13 @@ def model_of(vocabularies: Vocabularies) -> Callable[..., Checkpoint]:
             "_target_": "aiayn.model.transformer.TranslationTransformer",
             "encoder_layers": encoder_layers,
             "decoder_layers": 2,
-            "end": None,
+            "end": FINAL if norm == "Pre" else None,
             "dropout": 0.1,
             "attention": part(
                 "attention.multi_head.MultiHeadAttention", **width, heads=2, kv_heads=kv_heads, d_k=d_k, d_v=d_v
             ),
             "feed_forward": part("feed_forward.relu.FeedForward", **width, d_ff=31),
-            "norm": part("norm.post.PostNorm", **width, dropout=0.1),
+            "norm": part(f"norm.{norm.lower()}.{norm}Norm", **width, dropout=0.1),
             "position": part(f"position.{position.lower()}.{position}Position", **width, **extra),
         }
         model = build(config, **vocabularies.sizes)
@@ -106,6 +108,7 @@ KINDS = [
     {"d_k": 13, "d_v": 17},
     {"kv_heads": 1, "d_v": 5},
     {"encoder_layers": 3},
+    {"norm": "Pre", "d_k": 3, "encoder_layers": 1},
 ]
 
 

@@ -154,3 +154,23 @@ def test_what_a_cache_holds_was_turned_where_it_stands() -> None:
     x = torch.randn(2, 11, 13)
     steps = [module(x[:, i : i + 1], view=View(torch.tensor([i]), torch.arange(i + 1)), cache=cache) for i in range(11)]
     torch.testing.assert_close(torch.cat(steps, 1), module(x, view=view(11, causal=True)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("causal", [False, True])
+def test_weights_are_dropped_in_training_alone(causal: bool, dtype: torch.dtype) -> None:
+    module = MultiHeadAttention(22, 2, d_k=5, d_v=7, kv_heads=1, attention_dropout=0.5).to(dtype)
+    plain = MultiHeadAttention(22, 2, d_k=5, d_v=7, kv_heads=1).to(dtype)
+    plain.load_state_dict(module.state_dict())
+    x, seen = torch.randn(3, 13, 22, dtype=dtype), view(13, causal=causal)
+    torch.testing.assert_close(module.eval()(x, view=seen), plain(x, view=seen), atol=0.02, rtol=0.02)
+    first, second = module.train()(x, view=seen), module(x, view=seen)
+    assert not first.equal(second)
+    torch.manual_seed(1)
+    mean = torch.stack([module(x, view=seen) for _ in range(2000)]).float().mean(0)
+    torch.testing.assert_close(mean, plain(x, view=seen).float(), atol=0.06, rtol=0.06)  # what is kept is doubled
+
+
+def test_a_rate_that_drops_all_weights_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"model\.attention_dropout must be in \[0, 1\), got 1"):
+        MultiHeadAttention(6, 2, d_k=5, d_v=7, attention_dropout=1)

@@ -153,7 +153,8 @@ def test_d_k_and_d_v_differ_from_each_other_and_from_d_model_over_heads(build: B
 
 def test_dropout_falls_on_sublayers_and_embedding_sums_only(build: Build) -> None:
     model = build(dropout=0.3, layers=2)
-    rates = {name: module.p for name, module in model.named_modules() if isinstance(module, nn.Dropout)}
+    dropouts = {name: module for name, module in model.named_modules() if isinstance(module, nn.Dropout)}
+    rates = {name: module.p for name, module in dropouts.items() if module.p}
     assert set(rates.values()) == {0.3}
     assert len(rates) == 1 + 2 * 2 + 2 * 3
     source, target = torch.ones(2, 3, dtype=torch.long), torch.ones(2, 5, dtype=torch.long)

@@ -16,6 +16,7 @@ from aiayn.data.tokenizer import PAD
 from aiayn.model.layer import DecoderLayer, EncoderLayer, Stack
 from aiayn.model.model import Model
 
+NORMS = ("torch.nn.LayerNorm", "torch.nn.RMSNorm")  # which read no files; one stands at the end of a pre-norm stack
 WHOLE = (Model, Stack, EncoderLayer, DecoderLayer)  # no parts of a model; a file could nest them, in any numbers
 
 
@@ -106,7 +107,9 @@ def is_model(target: str) -> bool:
 
 
 def is_part(target: str) -> bool:
-    """Whether a dotted path names one of our parts of a model."""
+    """Whether a dotted path names one of our parts of a model, or one of torch's norms."""
+    if target in NORMS:
+        return True
     return (found := _own_module(target)) is not None and not issubclass(found, WHOLE)
 
 

@@ -28,7 +28,7 @@ LEFT_OUT = {"config", "composed", "config_hash", "command", "training_seconds", 
 
 
 def diff(cfg: DictConfig) -> None:
-    """Print where the runs in the folders `a` and `b` differ; either may be an experiment instead, by its name.
+    """Print where the runs in the folders `a` and `b` differ; either may be an experiment, or a recipe, instead.
 
     Raises:
         ValueError: if one of them is none.
@@ -56,32 +56,38 @@ def diff(cfg: DictConfig) -> None:
 
 
 def read_run(cfg: DictConfig, key: str) -> Run:
-    """The run, or the evaluation, that `a` or `b` names; or an experiment, which has no results.
+    """The run, or the evaluation, that `a` or `b` names; or an experiment, or a recipe, which have no results.
 
     Raises:
         ValueError: if it is none.
     """
-    if not Path(str(cfg[key])).exists() and (config := experiment(str(cfg[key]))):
-        return Run(Path(f"experiment={cfg[key]}"), key, result={"config": config})
+    name = str(cfg[key])
+    if not Path(name).exists() and (choice := choice_of(name)):
+        return Run(Path(choice), key, result={"config": config_of(choice)})
     run = Run.read(path_of(cfg, key).resolve(), row=key)
     if not run.result:
         raise ValueError(
-            f"{key}={cfg[key]} is no run: it has no result.json that can be read; name a run's folder, or an "
-            "experiment."
+            f"{key}={cfg[key]} is no run: it has no result.json that can be read; name a run's folder, an "
+            "experiment or a recipe."
         )
     return run
 
 
-def experiment(name: str) -> dict[str, Any]:
-    """The config of an experiment with what else the command line says; empty if there is none of this name."""
+def choice_of(name: str) -> str | None:
+    """The override that chooses the experiment, or the recipe, of this name; None if there is none."""
     hydra = GlobalHydra.instance()
-    if not hydra.is_initialized() or name not in hydra.config_loader().get_group_options("experiment"):
-        return {}
+    loader = hydra.config_loader() if hydra.is_initialized() else None
+    groups = [group for group in ("experiment", "recipe") if loader and name in loader.get_group_options(group)]
+    return f"{groups[0]}={name}" if groups else None
+
+
+def config_of(choice: str) -> dict[str, Any]:
+    """The config that a choice makes, with what else the command line says."""
     more = [one for one in HydraConfig.get().overrides.task if one.partition("=")[0] not in ("task", "a", "b")]
-    composed = compose("config", [f"experiment={name}", *more])
+    composed = compose("config", [*more, choice])
     with open_dict(composed):
         del composed["trust"]  # the reader's, which no run keeps
-        composed.update({key: f"/{key} of {name}" for key in OWN_PATHS})  # it has none of its own
+        composed.update({key: f"/{key} of {choice}" for key in OWN_PATHS})  # it has none of its own
     config: Any = OmegaConf.to_container(composed, resolve=True)
     return config
 

@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from aiayn.arguments import check_arguments, check_groups
 from aiayn.evaluation.metric import Metric
 from aiayn.evaluation.metrics.perplexity import Perplexity
+from aiayn.identity import UNSAID
 from aiayn.paths import path_of
 from aiayn.runs.run import Run
 from aiayn.schema import check_ranges
@@ -107,7 +108,8 @@ def evaluated_inference(cfg: DictConfig, stored: Mapping[str, Any]) -> dict[str,
 def described(inference: Mapping[str, Any]) -> str:
     """How translations come about, in words: `beam 4, alpha 0.6`, or the settings of the sampling."""
     if inference.get("temperature") is None:
-        keys: tuple[str, ...] = ("beam", "alpha")
+        own = inference.get("beta", UNSAID["inference.beta"]) != UNSAID["inference.beta"]
+        keys: tuple[str, ...] = ("beam", "alpha", *(["beta"] if own else []))
     else:
         keys = ("temperature", "top_k", "top_p", "seed")
     return ", ".join(f"{key} {inference[key]}" for key in keys if inference.get(key) is not None)

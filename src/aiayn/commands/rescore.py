@@ -33,13 +33,13 @@ def rescore(cfg: DictConfig) -> None:
     )
     pairs = aligned_lines(path_of(cfg, "source"), path_of(cfg, "target"))
     inference = evaluated_inference(cfg, loaded.config)
-    budget, alpha = inference["tokens_per_batch"], inference["alpha"]
+    budget, penalty = inference["tokens_per_batch"], [inference["alpha"], inference["beta"]]
     with whole(output_file) if output_file else nullcontext(sys.stdout) as output:
         while window := list(islice(pairs, WINDOW)):
             sums, tokens = log_likelihoods(
                 model, loaded.vocabularies, *zip(*window, strict=True), tokens_per_batch=budget
             )
             for log_probability, length in zip(sums.tolist(), tokens.tolist(), strict=True):
-                score = log_probability / length_penalty(length, alpha).item()
+                score = log_probability / length_penalty(length, *penalty).item()
                 print(json.dumps({"log_probability": log_probability, "score": score, "tokens": length}), file=output)
             output.flush()

@@ -2,8 +2,9 @@
 
 A beam has `beam` places for the hypotheses of a sentence. A hypothesis that ends keeps its place, and only the others
 go on; so a beam of one is the greedy search, and no more than `beam` hypotheses end. A finished hypothesis of `length`
-tokens, EOS among them, scores log P(target | source) / lp(length), with lp(length) = ((5 + length) / 6)^alpha
-(Wu et al. 2016, equation 14, without the coverage penalty; tensor2tensor counts EOS too).
+tokens, EOS among them, scores log P(target | source) / lp(length), with
+lp(length) = ((beta + length) / (beta + 1))^alpha. With beta 5 it is that of Wu et al. 2016 (equation 14, without the
+coverage penalty; tensor2tensor counts EOS too), with beta 0 the length^alpha of fairseq and Marian; Sockeye has both.
 
 The search for a sentence ends when none of its live hypotheses can still become one of the `n_best` that are wanted.
 Log-probabilities only fall and lp only rises, so a live hypothesis scores at most log P / lp(limit), `limit` being the
@@ -18,6 +19,7 @@ for no text. Like that of PAD and BOS, its probability goes to no other token.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,12 +42,12 @@ class Hypothesis:
     log_probability: float
 
 
-def length_penalty(length: Tensor | int, alpha: float) -> Tensor:
-    """lp(length) = ((5 + length) / 6)^alpha."""
-    return ((5 + torch.as_tensor(length)) / 6) ** alpha
+def length_penalty(length: Tensor | int, alpha: float, beta: float = 5.0) -> Tensor:
+    """lp(length) = ((beta + length) / (beta + 1))^alpha."""
+    return ((beta + torch.as_tensor(length)) / (beta + 1)) ** alpha
 
 
-def check(*, beam: int, alpha: float, max_extra_length: int, n_best: int) -> None:
+def check(*, beam: int, alpha: float, beta: float, max_extra_length: int, n_best: int) -> None:
     """Refuse settings of a search that mean nothing; they are those of `search`.
 
     Raises:
@@ -55,6 +57,10 @@ def check(*, beam: int, alpha: float, max_extra_length: int, n_best: int) -> Non
         raise ValueError(f"inference.beam must be at least 1, got {beam}. 1 is greedy search, the paper has 4.")
     if alpha < 0:
         raise ValueError(f"inference.alpha must not be negative, got {alpha}. The paper has 0.6; 0 is no penalty.")
+    if beta < 0:
+        raise ValueError(
+            f"inference.beta must not be negative, got {beta}. Wu et al. have 5; with 0 it is length^alpha."
+        )
     check_limit(max_extra_length)
     if not 1 <= n_best <= beam:
         raise ValueError(f"n_best must be from 1 to inference.beam, got n_best={n_best}, inference.beam={beam}.")
@@ -77,6 +83,7 @@ def search(
     *,
     beam: int = 4,
     alpha: float = 0.6,
+    beta: float = 5.0,
     max_extra_length: int = 50,
     n_best: int = 1,
 ) -> list[list[Hypothesis]]:
@@ -87,6 +94,7 @@ def search(
         source: `(batch, source)`, each with EOS, padded.
         beam: Hypotheses for each sentence.
         alpha: Exponent of the length penalty; 0 prefers short targets, 1 compares probabilities per token.
+        beta: Of the length penalty; the smaller, the more a short target is penalised.
         max_extra_length: A target, with EOS, has at most this many tokens more than its source, with EOS.
         n_best: How many hypotheses are wanted; the search goes on until no other can be among them.
 
@@ -96,11 +104,17 @@ def search(
     Raises:
         ValueError: as `check`, or if the model's logits are not numbers.
     """
-    check(beam=beam, alpha=alpha, max_extra_length=max_extra_length, n_best=n_best)
+    check(beam=beam, alpha=alpha, beta=beta, max_extra_length=max_extra_length, n_best=n_best)
     limit = (source != model.pad_id).sum(1) + max_extra_length
     if model.longest is not None:
         limit = limit.clamp(max=model.longest)
-    beams = _Beams(limit, beam=beam, alpha=alpha, n_best=n_best, forbidden=(model.pad_id, UNK, BOS))
+    beams = _Beams(
+        limit,
+        beam=beam,
+        length_penalty=partial(length_penalty, alpha=alpha, beta=beta),
+        n_best=n_best,
+        forbidden=(model.pad_id, UNK, BOS),
+    )
     state: Any = model.start(source)
     while beams.limits:
         logits = model.step(beams.tokens[:, :, -1], state)
@@ -118,12 +132,20 @@ class _Beams:
     A row is a sentence. A live hypothesis has a finite log-probability; within a row they are sorted, best first.
     """
 
-    def __init__(self, limit: Tensor, *, beam: int, alpha: float, n_best: int, forbidden: Sequence[int]) -> None:
+    def __init__(
+        self,
+        limit: Tensor,
+        *,
+        beam: int,
+        length_penalty: Callable[[Tensor | int], Tensor],
+        n_best: int,
+        forbidden: Sequence[int],
+    ) -> None:
         rows, device = len(limit), limit.device
-        self.beam, self.alpha, self.forbidden = beam, alpha, torch.tensor(forbidden, device=device)
+        self.beam, self.length_penalty, self.forbidden = beam, length_penalty, torch.tensor(forbidden, device=device)
         self.sentences = list(range(rows))  # which sentence a row is
         self.limit, self.limits = limit, limit.tolist()  # greatest length, (rows,); on the host too
-        self.penalty = length_penalty(limit, alpha)  # of the greatest length, (rows,)
+        self.penalty = length_penalty(limit)  # of the greatest length, (rows,)
         self.place = torch.arange(beam, device=device)
         self.places = torch.full((rows,), beam, device=device)  # not taken by finished hypotheses, (rows,)
         self.best = torch.full((rows, n_best), NEVER, device=device)  # scores of the best finished ones, (rows, n_best)
@@ -141,7 +163,7 @@ class _Beams:
         log_probability, parent, token = self._candidates(logits)
         log_probability.masked_fill_(self.place[: log_probability.size(1)] >= self.places[:, None], NEVER)
         ended = (token == EOS) & (log_probability > NEVER)
-        score = log_probability / length_penalty(self.tokens.size(2), self.alpha)
+        score = log_probability / self.length_penalty(self.tokens.size(2))
         self.best = torch.cat([self.best, score.masked_fill(~ended, NEVER)], dim=1).topk(self.best.size(1)).values
         self.places -= ended.sum(1)
         going = log_probability.masked_fill(ended, NEVER)
@@ -274,6 +296,7 @@ def decode(
     *,
     beam: int = 4,
     alpha: float = 0.6,
+    beta: float = 5.0,
     max_extra_length: int = 50,
     tokens_per_batch: int = 4096,
     n_best: int = 1,
@@ -286,6 +309,7 @@ def decode(
         sources: Ids without BOS and EOS, `(source,)` each.
         beam: As in `search`.
         alpha: As in `search`.
+        beta: As in `search`.
         max_extra_length: As in `search`.
         tokens_per_batch: Positions that the targets of a batch may take up, for one beam, were all of the greatest
             length; bounds memory. A sentence that takes more goes alone.
@@ -300,7 +324,9 @@ def decode(
     """
     result: list[list[Hypothesis]] = [[]] * len(sources)
     for indices, source in batches(model, sources, tokens_per_batch=tokens_per_batch, extra=max_extra_length):
-        found = search(model, source, beam=beam, alpha=alpha, max_extra_length=max_extra_length, n_best=n_best)
+        found = search(
+            model, source, beam=beam, alpha=alpha, beta=beta, max_extra_length=max_extra_length, n_best=n_best
+        )
         for index, hypotheses in zip(indices, found, strict=True):
             result[index] = hypotheses[:n_best]
         progress(len(indices))

@@ -94,6 +94,7 @@ def decode(
     *,
     beam: int = 4,
     alpha: float = 0.6,
+    beta: float = 5.0,
     max_extra_length: int = 50,
     tokens_per_batch: int = 4096,
     n_best: int = 1,
@@ -103,7 +104,7 @@ def decode(
 
     A source without tokens has an empty target. Log-probabilities are such that PAD, UNK and BOS have none.
     """
-    check(beam=beam, alpha=alpha, max_extra_length=max_extra_length, n_best=n_best)
+    check(beam=beam, alpha=alpha, beta=beta, max_extra_length=max_extra_length, n_best=n_best)
     lengths = np.array([len(source) + 1 for source in sources], dtype=np.int64)  # EOS is added
     limits = np.minimum(lengths + max_extra_length, model.longest)  # of the targets, with EOS
     result: list[list[Hypothesis]] = [[]] * len(sources)
@@ -111,7 +112,7 @@ def decode(
         found = _search(model, [sources[index] for index in indices], limits[indices].tolist(), beam=beam)
         for index, hypotheses in zip(indices, found, strict=True):
             scored = [
-                Hypothesis(tokens, total / length_penalty(len(tokens) + 1, alpha).item(), total)
+                Hypothesis(tokens, total / length_penalty(len(tokens) + 1, alpha, beta).item(), total)
                 for tokens, total in hypotheses
             ]
             result[index] = sorted(scored, key=lambda hypothesis: -hypothesis.score)[:n_best]

@@ -29,6 +29,7 @@ from aiayn.model.dropout import Dropout
 from aiayn.model.feed_forward.relu import FeedForward
 from aiayn.model.layer import DecoderLayer, EncoderLayer, Stack
 from aiayn.model.norm.post import PostNorm
+from aiayn.model.norm.pre import PreNorm
 from aiayn.model.position.learned import LearnedPosition
 from aiayn.model.position.sinusoidal import SinusoidalPosition
 from aiayn.model.transformer import TranslationTransformer
@@ -40,7 +41,7 @@ if TYPE_CHECKING:  # of the extra `export`, which only those need who export
 FORBIDDEN = -1e4  # a logit that no other comes near; float16 can hold it
 # Modules whose computation CTranslate2 has too, and those that hold them together.
 KNOWN = {
-    *(TranslationTransformer, Stack, EncoderLayer, DecoderLayer, MultiHeadAttention, FeedForward, PostNorm),
+    *(TranslationTransformer, Stack, EncoderLayer, DecoderLayer, MultiHeadAttention, FeedForward, PostNorm, PreNorm),
     *(SinusoidalPosition, LearnedPosition, Dropout, nn.ModuleList, nn.Embedding, nn.Linear, nn.LayerNorm),
 }
 
@@ -113,7 +114,14 @@ def specification(model: TranslationTransformer, vocabularies: Vocabularies) -> 
     encoder: Any = model.encoder.layers
     decoder: Any = model.decoder.layers
     depths = len(encoder), len(decoder)
-    spec = TransformerSpec.from_config(depths, encoder[0].self_attention.heads, pre_norm=False)
+    ends: list[Any] = [stack.end for stack in (model.encoder, model.decoder)]
+    pre_norm = isinstance(encoder[0].self_attention_norm, PreNorm)
+    if any((end is not None) != pre_norm for end in ends):
+        raise ValueError(
+            "CTranslate2 knows a final norm behind PreNorm, and none behind PostNorm; set model.end so, or choose "
+            "format=safetensors, which takes every model."
+        )
+    spec = TransformerSpec.from_config(depths, encoder[0].self_attention.heads, pre_norm=pre_norm)
     vocabulary = vocabularies.target.vocabulary
     spec.register_source_vocabulary(vocabularies.source.vocabulary)
     spec.register_target_vocabulary(vocabulary)
@@ -139,6 +147,9 @@ def specification(model: TranslationTransformer, vocabularies: Vocabularies) -> 
         _self_attention(found.self_attention, layer.self_attention, layer.self_attention_norm)
         _cross_attention(found.attention, layer.cross_attention, layer.cross_attention_norm)
         _feed_forward(found.ffn, layer.feed_forward, layer.feed_forward_norm)
+    if pre_norm:
+        for found, end in zip((spec.encoder, spec.decoder), ends, strict=True):
+            found.layer_norm.gamma, found.layer_norm.beta = _plain(end.weight), _plain(end.bias)
     return spec
 
 
@@ -150,24 +161,24 @@ def _linear(spec: "LayerSpec", weight: Tensor, bias: Tensor) -> None:
     spec.weight, spec.bias = _plain(weight), _plain(bias)
 
 
-def _norm(spec: "LayerSpec", norm: PostNorm) -> None:
+def _norm(spec: "LayerSpec", norm: PostNorm | PreNorm) -> None:
     spec.gamma, spec.beta = _plain(norm.norm.weight), _plain(norm.norm.bias)
 
 
-def _feed_forward(spec: "LayerSpec", feed_forward: FeedForward, norm: PostNorm) -> None:
+def _feed_forward(spec: "LayerSpec", feed_forward: FeedForward, norm: PostNorm | PreNorm) -> None:
     _linear(spec.linear_0, feed_forward.inner.weight, feed_forward.inner.bias)
     _linear(spec.linear_1, feed_forward.outer.weight, feed_forward.outer.bias)
     _norm(spec.layer_norm, norm)
 
 
-def _self_attention(spec: "LayerSpec", attention: MultiHeadAttention, norm: PostNorm) -> None:
+def _self_attention(spec: "LayerSpec", attention: MultiHeadAttention, norm: PostNorm | PreNorm) -> None:
     """Two linear maps: to queries, keys and values; and from all heads."""
     weights, biases = _projections(attention)
     _linear(spec.linear[0], torch.cat(weights), torch.cat(biases))
     _attention_output(spec, attention, norm)
 
 
-def _cross_attention(spec: "LayerSpec", attention: MultiHeadAttention, norm: PostNorm) -> None:
+def _cross_attention(spec: "LayerSpec", attention: MultiHeadAttention, norm: PostNorm | PreNorm) -> None:
     """Three linear maps: to queries; to keys and values; and from all heads."""
     weights, biases = _projections(attention)
     _linear(spec.linear[0], weights[0], biases[0])
@@ -196,7 +207,7 @@ def _widened(rows: Tensor, attention: MultiHeadAttention) -> Tensor:
     return functional.pad(heads, (0, width - heads.size(-1))).movedim(-1, 1).flatten(0, 1)
 
 
-def _attention_output(spec: "LayerSpec", attention: MultiHeadAttention, norm: PostNorm) -> None:
+def _attention_output(spec: "LayerSpec", attention: MultiHeadAttention, norm: PostNorm | PreNorm) -> None:
     _linear(spec.linear[-1], _widened(attention.output.weight.T, attention).T, attention.output.bias)
     spec.queries_scale = attention.d_k**-0.5
     _norm(spec.layer_norm, norm)

@@ -54,6 +54,7 @@ def decode(
     top_p: float | None = None,
     seed: int = 1,
     alpha: float = 0.6,
+    beta: float = 5.0,
     max_extra_length: int = 50,
     tokens_per_batch: int = 4096,
     n_best: int = 1,
@@ -69,6 +70,7 @@ def decode(
         top_p: Their probability together, at least; None: all.
         seed: Another one gives other samples.
         alpha: Of the length penalty, in the scores.
+        beta: The same.
         max_extra_length: A target, with EOS, has at most this many tokens more than its source, with EOS.
         tokens_per_batch: As in `beam_search.decode`; each sample is a sentence.
         n_best: Samples of each sentence; the first ones are the same for every number.
@@ -96,7 +98,7 @@ def decode(
             draws[row] = own.random(draws.shape[1])
         found = _sample(model, source, torch.from_numpy(draws).to(source.device), limit, kept)
         for index, (tokens, log_probability) in zip(indices, found, strict=True):
-            score = log_probability / length_penalty(len(tokens) + 1, alpha).item()
+            score = log_probability / length_penalty(len(tokens) + 1, alpha, beta).item()
             samples[index] = Hypothesis(tokens, score, log_probability)
         progress(int(np.sum(indices % n_best == n_best - 1)))
     return [samples[start : start + n_best] for start in range(0, len(each), n_best)]

@@ -70,17 +70,24 @@ class Translator:
         vocabularies: Those that the model was trained with.
         decode: Searches for targets.
         alpha: Of the length penalty, for translations that are put together from pieces.
+        beta: The same.
         max_source_length: Longer sources, in tokens, are cut into pieces that are translated one by one; None: never.
     """
 
     def __init__(
-        self, vocabularies: Vocabularies, decode: Decode, *, alpha: float = 0.6, max_source_length: int | None = None
+        self,
+        vocabularies: Vocabularies,
+        decode: Decode,
+        *,
+        alpha: float = 0.6,
+        beta: float = 5.0,
+        max_source_length: int | None = None,
     ) -> None:
         if max_source_length is not None and max_source_length < 1:
             raise ValueError(f"max_source_length must be at least 1, got {max_source_length}.")
         self.vocabularies = vocabularies
         self.decode = decode
-        self.alpha = alpha
+        self.alpha, self.beta = alpha, beta
         self.max_source_length = max_source_length
 
     def translate(self, sentences: Sequence[str], *, name: str = "", silent: bool = True) -> list[str]:
@@ -141,7 +148,7 @@ class Translator:
         parts = [hypotheses[0] for hypotheses in pieces]
         tokens = [token for part in parts for token in part.tokens]
         log_probability = sum(part.log_probability for part in parts)
-        score = log_probability / length_penalty(len(tokens) + len(parts), self.alpha).item()
+        score = log_probability / length_penalty(len(tokens) + len(parts), self.alpha, self.beta).item()
         return [Hypothesis(tokens, score, log_probability)]
 
 
@@ -201,13 +208,14 @@ def translator(
     alpha: float,
     max_extra_length: int,
     tokens_per_batch: int,
+    beta: float = 5.0,
     temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int | None = None,
     max_source_length: int | None = None,
 ) -> Translator:
-    """A `Translator` with a model, on whatever device it is; beam to seed are `inference`.
+    """A `Translator` with a model, on whatever device it is; beam to seed are `inference`; older ones have no beta.
 
     Without a temperature it searches with a beam, with one it draws samples.
 
@@ -215,7 +223,7 @@ def translator(
         ValueError: if a setting means nothing, or the model is CTranslate2's and is to be sampled from.
     """
     search: Decode
-    settings: dict[str, Any] = {"alpha": alpha, "max_extra_length": max_extra_length}
+    settings: dict[str, Any] = {"alpha": alpha, "beta": beta, "max_extra_length": max_extra_length}
     if temperature is None:
         if (top_k, top_p) != (None, None):
             raise ValueError(
@@ -232,7 +240,7 @@ def translator(
         search = partial(sampling.decode, model, **settings, tokens_per_batch=tokens_per_batch)
     limits = [max_source_length, None if model.longest is None else model.longest - 1]  # EOS is added
     limit = min((limit for limit in limits if limit is not None), default=None)
-    return Translator(vocabularies, search, alpha=alpha, max_source_length=limit)
+    return Translator(vocabularies, search, alpha=alpha, beta=beta, max_source_length=limit)
 
 
 def load(

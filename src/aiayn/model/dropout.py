@@ -13,15 +13,31 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
 
 class Dropout(nn.Dropout):
     """`nn.Dropout` that draws from torch's generator only as many numbers as elements are dropped; on GPUs the same."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.device.type != "cpu" or torch.compiler.is_compiling() or self.p in (0, 1) or not self.training:
-            return super().forward(x)
-        return _SparseDropout.apply(x, self.p)
+        return drop(x, self.p) if self.training else x
+
+
+def drop(x: Tensor, rate: float) -> Tensor:
+    """`x` with each element 0 with probability `rate`, and the others divided by `1 - rate`."""
+    if x.device.type != "cpu" or torch.compiler.is_compiling() or rate in (0, 1):
+        return functional.dropout(x, rate)
+    return _SparseDropout.apply(x, rate)
+
+
+def check_dropout(name: str, rate: float) -> None:
+    """Refuse a rate that drops everything, or is none.
+
+    Raises:
+        ValueError: that names the key.
+    """
+    if not 0 <= rate < 1:
+        raise ValueError(f"model.{name} must be in [0, 1), got {rate}; the paper's base model has model.dropout=0.1.")
 
 
 class _SparseDropout(Function):

@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from aiayn.model.dropout import Dropout
+from aiayn.model.dropout import Dropout, check_dropout
 from aiayn.model.layer import DecoderLayer, EncoderLayer, Stack
 from aiayn.model.model import Model, Outputs
 from aiayn.model.state import DecoderState, Memory
@@ -73,8 +73,7 @@ class TranslationTransformer(Model):
         for name, size in {**sizes, "d_model": d_model}.items():
             if size < 1:
                 raise ValueError(f"model.{name} must be at least 1, got {size}. Give a positive whole number.")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"model.dropout must be in [0, 1), got {dropout}. The paper's base model has 0.1.")
+        check_dropout("dropout", dropout)
         self.pad_id = pad_id
         self.scale = math.sqrt(d_model)
         # One matrix for both embeddings and the softmax (section 3.4), where the vocabulary is one; scaled up, an

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from aiayn.model.dropout import check_dropout, drop
 from aiayn.model.state import Cache
 from aiayn.model.view import View
 
@@ -32,12 +33,12 @@ class Relative(nn.Module):
 
 
 def scaled_dot_product_attention(
-    query: Tensor, key: Tensor, value: Tensor, *, view: View, bias: Tensor | None = None
+    query: Tensor, key: Tensor, value: Tensor, *, view: View, bias: Tensor | None = None, dropout: float = 0.0
 ) -> Tensor:
     """Average the values, weighted by how well their keys match the query: equation 1 (section 3.2.1).
 
-    torch's fused kernels do it, except for training in bfloat16 on a CPU: there the fused kernel's backward pass takes
-    seven times as long as the formula written out.
+    torch's fused kernels do it, except for two trainings on a CPU: in bfloat16, where the fused kernel's backward pass
+    takes seven times as long as the formula written out, and with dropout, for which there is none.
 
     Args:
         query: `(batch, heads, query, d_k)`.
@@ -45,12 +46,13 @@ def scaled_dot_product_attention(
         value: `(batch, kv_heads, key, d_v)`.
         view: Which keys each query sees.
         bias: Added to the scores, as `Relative.scores` gives it.
+        dropout: Share of the weights that are dropped.
 
     Returns:
         Context, `(batch, heads, query, d_v)`.
     """
-    if query.device.type == "cpu" and query.dtype == torch.bfloat16 and query.requires_grad:
-        weights = attention_weights(query, key, view=view, bias=bias)
+    if query.device.type == "cpu" and (dropout or (query.dtype == torch.bfloat16 and query.requires_grad)):
+        weights = drop(attention_weights(query, key, view=view, bias=bias), dropout)
         return weights @ _for_each_head(value, query.size(1))
     mask = view.mask if bias is None else _added(query, key, view=view, bias=bias)
     return functional.scaled_dot_product_attention(
@@ -58,6 +60,7 @@ def scaled_dot_product_attention(
         key,
         value,
         attn_mask=mask,
+        dropout_p=dropout,
         is_causal=view.causal and bias is None,
         enable_gqa=key.size(1) != query.size(1),
     )
@@ -109,6 +112,7 @@ class MultiHeadAttention(nn.Module):
         d_v: Width of a value.
         kv_heads: That are asked; None: as many as `heads`.
         relative: Builds a `Relative`; None: attention knows no positions.
+        attention_dropout: Share of the weights that are dropped in training; the paper drops none.
     """
 
     def __init__(
@@ -120,6 +124,7 @@ class MultiHeadAttention(nn.Module):
         d_v: int,
         kv_heads: int | None = None,
         relative: Callable[[], Relative] | None = None,
+        attention_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         kv_heads = heads if kv_heads is None else kv_heads
@@ -132,7 +137,9 @@ class MultiHeadAttention(nn.Module):
                 f"model.kv_heads must divide model.heads, got kv_heads={kv_heads}, heads={heads}; "
                 f"choose another number, or leave it out for one of each."
             )
+        check_dropout("attention_dropout", attention_dropout)
         self.heads, self.kv_heads, self.d_k, self.d_v = heads, kv_heads, d_k, d_v
+        self.attention_dropout = attention_dropout
         self.query = nn.Linear(d_model, heads * d_k)
         self.memory = nn.Linear(d_model, kv_heads * (d_k + d_v))
         self.output = nn.Linear(heads * d_v, d_model)
@@ -162,7 +169,9 @@ class MultiHeadAttention(nn.Module):
             `(batch, query, d_model)`.
         """
         projected, key, value = self.project(query, memory, view=view, cache=cache)
-        context = scaled_dot_product_attention(projected, key, value, view=view, bias=self._bias(projected, view))
+        dropout = self.attention_dropout if self.training else 0.0
+        bias = self._bias(projected, view)
+        context = scaled_dot_product_attention(projected, key, value, view=view, bias=bias, dropout=dropout)
         return self.output(context.transpose(1, 2).flatten(2))  # (batch, query, d_model)
 
     def weights(self, query: Tensor, memory: Tensor | None = None, *, view: View) -> Tensor:

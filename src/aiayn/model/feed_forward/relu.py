@@ -3,17 +3,26 @@
 from torch import Tensor, nn
 from torch.nn import functional
 
+from aiayn.model.dropout import Dropout, check_dropout
 from aiayn.model.view import View
 
 
 class FeedForward(nn.Module):
-    """max(0, x W_1 + b_1) W_2 + b_2, the same at every position (equation 2)."""
+    """max(0, x W_1 + b_1) W_2 + b_2, the same at every position (equation 2).
 
-    def __init__(self, d_model: int, d_ff: int) -> None:
+    Args:
+        d_model: Width of input and output.
+        d_ff: Width in between.
+        activation_dropout: Share of the activations in between that are dropped in training; the paper drops none.
+    """
+
+    def __init__(self, d_model: int, d_ff: int, activation_dropout: float = 0.0) -> None:
         super().__init__()
+        check_dropout("activation_dropout", activation_dropout)
         for name, size in {"d_model": d_model, "d_ff": d_ff}.items():
             if size < 1:
                 raise ValueError(f"model.{name} must be at least 1, got {size}. Give a positive whole number.")
+        self.dropout = Dropout(activation_dropout)
         self.inner = nn.Linear(d_model, d_ff)
         self.outer = nn.Linear(d_ff, d_model)
         for linear in (self.inner, self.outer):
@@ -25,4 +34,4 @@ class FeedForward(nn.Module):
         # Two dimensions: a linear map of more returns a view, and autograd copies a view that changes in place
         # (a tenth of a training step on a CPU).
         hidden = functional.relu(self.inner(x.flatten(0, -2)), inplace=True)
-        return self.outer(hidden).view_as(x)
+        return self.outer(self.dropout(hidden)).view_as(x)
