@@ -22,7 +22,6 @@ from pathlib import Path
 
 import numpy as np
 
-from aiayn.data.parallel_text import read_lines
 from aiayn.files import digest
 
 # What is counted in a sentence, in this order; `length` is of the treebank's, with punctuation.
@@ -83,9 +82,13 @@ def read_parameters(path: Path) -> Parameters:
     """
     found: dict[str, set[object]] = {key: set() for key in (*SETS.values(), *PAIRS.values())}
     numbers: dict[str, int] = {}
-    for number, line in enumerate(read_lines(path), 1):
-        key, _, value = line.strip().partition(" ") if " " in line.strip() else line.strip().partition("\t")
-        value = value.strip()
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"metrics.evalb.parameters={path} cannot be read: {error}.") from error
+    for number, line in enumerate(lines, 1):
+        key, *rest = line.split(None, 1) or [""]
+        value = "".join(rest).strip()
         if line.startswith("#") or len(line.strip()) < 3 or key in IGNORED:
             continue
         if key in SETS and value:
