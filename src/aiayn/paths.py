@@ -15,11 +15,15 @@ PATHS = (
     *(f"data.{split}.{side}" for split in (*SPLITS, *(f"corpus.{split}" for split in SPLITS)) for side in SIDES),
     *("checkpoint", "checkpoints", "run", "input", "output", "folder", "against", "plan.output"),
     *("hypotheses", "references", "source", "target", "a", "b"),
+    *("metrics.evalb.parameters", "metrics.evalb_40.parameters"),
 )
 # ... but for what is none in these tasks, or may be none.
 NO_PATHS = {"compare": {"checkpoint"}, "attention": {"target"}, "diff": {"a", "b"}}
 # What is read, so that it has to be there; and what training and preparing read, which need train and dev.
-READ = {"checkpoint", "checkpoints", "run", "input", "hypotheses", "references", "source", "target", "a", "b"}
+READ = {
+    *("checkpoint", "checkpoints", "run", "input", "hypotheses", "references", "source", "target", "a", "b"),
+    *("metrics.evalb.parameters", "metrics.evalb_40.parameters"),
+}
 NEEDED = {f"data.corpus.{split}.{side}" for split in SPLITS[:2] for side in SIDES}
 TO_LEARN_FROM = {*NEEDED, *(f"data.corpus.test.{side}" for side in SIDES), "data.tokenizer", "training.initialize"}
 

@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -12,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from aiayn.arguments import check_groups
 from aiayn.data.parallel_text import read_lines
 from aiayn.evaluation.metric import LanguageError, counted, ter_last, usable
+from aiayn.evaluation.metrics.evalb import Evalb
 from aiayn.files import write_text
 from aiayn.paths import output_of, path_of
 
@@ -30,6 +32,8 @@ MARKS = {
 def score(cfg: DictConfig) -> None:
     """Print each score of `hypotheses` against `references` with its signature; `output` has them as JSON.
 
+    With `format=evalb` EVALB's own report is printed instead, its messages of errors on standard error as there.
+
     Raises:
         ValueError: if a file cannot be read, is empty, or has not as many lines as the others, or if a metric refuses
             the text; `output` is not written then. A metric that has no rules for the language is left out with a
@@ -42,6 +46,8 @@ def score(cfg: DictConfig) -> None:
     files = list(cfg.references) if OmegaConf.is_list(cfg.references) else [cfg.references]
     if not files:
         raise ValueError("references=[] names no file; give one, or one for each set of references.")
+    if cfg.format not in (None, "evalb") or (cfg.format and not isinstance(metrics.get("evalb"), Evalb)):
+        raise ValueError(f"format must be null, or evalb with metrics=[evalb], got {cfg.format}.")
     output = output_of(cfg)
     hypotheses = list(read_lines(path_of(cfg, "hypotheses")))
     references = [list(read_lines(path_of({"references": file}, "references"))) for file in files]
@@ -53,6 +59,9 @@ def score(cfg: DictConfig) -> None:
             )
     if not hypotheses:
         raise ValueError(f"hypotheses={cfg.hypotheses} is empty; give a file with at least one line.")
+    if cfg.format:
+        for where, line in metrics["evalb"].report(hypotheses, references[0]):
+            print(line, file=sys.stderr if where == "err" else sys.stdout)
     for file, lines in zip([cfg.hypotheses, *files], [hypotheses, *references], strict=True):
         warn_of_marks(str(file), lines)
     scores = {}
@@ -63,7 +72,8 @@ def score(cfg: DictConfig) -> None:
         )
     for key, metric in ter_last(found).items():
         scores[key], _ = counted(metric, hypotheses, references, cfg.language)
-        print(scores[key], flush=True)
+        if not cfg.format:
+            print(scores[key], flush=True)
     if output:
         content = {
             "hypotheses": cfg.hypotheses,

@@ -1,0 +1,202 @@
+"""Constituency trees as text: read, cleaned, written as a model reads and writes them, and mended.
+
+A tree is a line, `(S (NP (DT the) (NN dog)) (VP (VBZ sleeps)))`, with one space before each bracket that opens inside.
+A model writes its *symbols*, `(S (NP DT NN )NP (VP VBZ )VP )S`: closing brackets have their label, and a word is its
+tag, or XX whatever the tag is (Vinyals et al. 2015, "Grammar as a Foreign Language", section 3.1).
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from aiayn.data.parallel_text import read_lines
+
+ANY = "XX"  # in the place of every tag
+TOP = "TOP"  # above what has no single root; EVALB's parameters leave it out
+TRACE = "-NONE-"  # the tag of what is no word
+# Of a bracket's label: function tags, indices and alternatives. -LRB- and the like are whole labels.
+FUNCTION = re.compile(r"(?<=.)[-=|].*")
+# White space is that of ASCII: a word may hold a thin space.
+TOKEN = re.compile(r"\(([^\s()]*)\s+([^\s()]+)\s*\)|\(([^\s()]*)|(\))|\s+|([^\s()]+)", re.ASCII)
+
+# A word with its tag in brackets; or a label, and what is in its bracket.
+Node: TypeAlias = "str | tuple[str, list[Node]]"
+
+
+def read_trees(path: Path) -> Iterator[str]:
+    """The trees of a file, plain or ".gz": one a line, or over several lines as in the Penn Treebank's .mrg.
+
+    Raises:
+        ValueError: with file and line, if brackets do not match, a tree has no word, or a word no tag of its own; or as
+            `read_lines`.
+    """
+    parts: list[str] = []
+    depth, begun, words = 0, 0, 0
+    for number, line in enumerate(read_lines(path), 1):
+        for token in TOKEN.finditer(line):
+            kind = token.lastindex
+            if kind is None:
+                continue
+            if kind == 5 or (kind == 2 and not token[1]):
+                raise _wrong(path, number, f"{token[5] or token[2]} is no word with its tag, (TAG word)")
+            if kind == 2 and not depth:
+                raise _wrong(path, number, f"{token[0]} is a word outside of a tree")
+            if kind == 3:
+                begun = begun if depth else number
+                depth += 1
+            elif kind == 4:
+                depth -= 1
+                if depth < 0:
+                    raise _wrong(path, number, "a bracket is closed that was not opened")
+            else:
+                words += 1
+            parts.append(f"({token[1]} {token[2]})" if kind == 2 else token[0])
+            if not depth:
+                if not words:
+                    raise _wrong(path, begun, "the tree has no word")
+                yield " ".join(parts).replace(" )", ")")
+                parts, words = [], 0
+    if depth:
+        raise _wrong(path, begun, f"{depth} brackets of the tree that begins here are not closed")
+
+
+def _wrong(path: Path, number: int, what: str) -> ValueError:
+    return ValueError(f"{path}, line {number}: {what}.")
+
+
+def cleaned(tree: str) -> str:
+    """Without traces, what is empty then, and function tags; "" if nothing is left.
+
+    A bracket without a label, as around the trees of the Penn Treebank, goes, and is TOP where it holds several. Unary
+    chains stay, also those of one label that a trace has left.
+    """
+    open_: list[tuple[str, list[str]]] = [("", [])]
+    for token in TOKEN.finditer(tree):
+        kind = token.lastindex
+        if kind == 2:
+            if token[1] != TRACE:
+                open_[-1][1].append(f"({token[1]} {token[2]})")
+        elif kind == 3:
+            open_.append((FUNCTION.sub("", token[3]) if not token[3].startswith("-") else token[3], []))
+        elif kind == 4:
+            label, inside = open_.pop()
+            if inside:
+                open_[-1][1].extend([f"({label} {' '.join(inside)})"] if label else inside)
+    [(_, inside)] = open_
+    return inside[0] if len(inside) == 1 else f"({TOP} {' '.join(inside)})" if inside else ""
+
+
+def leaves(tree: str) -> tuple[list[str], list[str]]:
+    """Its words, and their tags."""
+    found = [(token[2], token[1]) for token in TOKEN.finditer(tree) if token.lastindex == 2]
+    return [word for word, _ in found], [tag for _, tag in found]
+
+
+def linearised(tree: str, *, tags: bool) -> str:
+    """Its symbols, with a space between them.
+
+    Args:
+        tree: A cleaned one.
+        tags: Whether a word is its tag, and not XX.
+    """
+    symbols: list[str] = []
+    open_: list[str] = []
+    for token in TOKEN.finditer(tree):
+        kind = token.lastindex
+        if kind == 2:
+            symbols.append(token[1] if tags else ANY)
+        elif kind == 3:
+            open_.append(token[3])
+            symbols.append(f"({token[3]}")
+        elif kind == 4:
+            symbols.append(f"){open_.pop()}")
+    return " ".join(symbols)
+
+
+def tree_of(symbols: str, words: Sequence[str], tags: Sequence[str] | None = None) -> tuple[str, bool]:
+    """The tree over these words that symbols say, and whether they had to be mended for it.
+
+    Symbols that `linearised` makes give the tree back. Whatever others say becomes a tree by these rules:
+
+    1. A closing bracket closes the innermost open one of its label, and with it those inside; without one it is
+       passed over.
+    2. A word that is one too many is passed over. What is missing at the end goes into the innermost bracket that is
+       still open, or else into the last bracket at the top.
+    3. What is open at the end is closed. Brackets without a word go.
+    4. Where there is not one bracket around everything, TOP is.
+
+    Args:
+        symbols: As `linearised` gives them, with white space between them.
+        words: At least one.
+        tags: Theirs, instead of those among the symbols; a word that none of the symbols stands for has XX.
+    """
+    found: list[Node] = []
+    open_: list[tuple[str, list[Node]]] = [("", found)]
+    mended, taken = False, 0
+    for symbol in symbols.split():
+        if symbol.startswith("(") and len(symbol) > 1:
+            open_.append((symbol[1:], []))
+        elif symbol.startswith(")") and len(symbol) > 1:
+            places = [place for place, (label, _) in enumerate(open_) if place and label == symbol[1:]]
+            mended |= not places or places[-1] != len(open_) - 1 or not open_[-1][1]
+            while places and len(open_) > places[-1]:
+                _close(open_)
+        elif taken == len(words) or "(" in symbol or ")" in symbol:
+            mended = True
+        else:
+            open_[-1][1].append(_leaf(words[taken], tags[taken] if tags else symbol))
+            taken += 1
+    mended |= taken < len(words) or len(open_) > 1
+    place = open_[-1][1]
+    if len(open_) == 1 and found and isinstance(found[-1], tuple):
+        place = found[-1][1]
+    place.extend(_leaf(words[number], tags[number] if tags else ANY) for number in range(taken, len(words)))
+    while len(open_) > 1:
+        _close(open_)
+    whole = len(found) == 1 and isinstance(found[0], tuple)
+    return _written(found[0] if whole else (TOP, found)), mended or not whole
+
+
+def _leaf(word: str, tag: str) -> str:
+    return f"({tag} {word})"
+
+
+def _close(open_: list[tuple[str, list[Node]]]) -> None:
+    """Close the innermost bracket; it goes if it is empty."""
+    label, inside = open_.pop()
+    if inside:
+        open_[-1][1].append((label, inside))
+
+
+def _written(root: Node) -> str:
+    """The line of a tree, however deep it is."""
+    parts: list[str] = []
+    left: list[Node] = [root]  # a text is written as it is
+    while left:
+        node = left.pop()
+        if isinstance(node, str):
+            parts.append(node)
+        else:
+            label, inside = node
+            parts.append(f"({label}")
+            left += [")", *reversed(inside)]
+    return " ".join(parts).replace(" )", ")")
+
+
+def drawn(tree: str) -> str:
+    """A tree over several lines: its brackets below each other, words of one bracket side by side."""
+    lines: list[str] = []
+    depth, beside = 0, False
+    for token in TOKEN.finditer(tree):
+        kind = token.lastindex
+        if kind == 4:
+            lines[-1] += ")"
+            depth -= 1
+        elif kind == 2 and beside:
+            lines[-1] += f" {token[0]}"
+        elif kind in (2, 3):
+            lines.append(f"{'  ' * depth}{token[0]}")
+            depth += kind == 3
+        beside = kind != 4 and (kind is not None or beside)
+    return "\n".join(lines)
