@@ -275,6 +275,21 @@ def test_identical_trees_have_the_best_score() -> None:
     assert (sums["tags"], sums["crossing"]) == (sums["words"], 0)
 
 
+def test_brackets_cross_to_either_side_and_each_of_the_output_counts_once() -> None:
+    # EVALB's figures.
+    left, right = ("(S (A (X a) (X b)) (X c) (X d))", "(S (X a) (A (X b) (A (X c))) (A (X d)))")
+    assert counts(left, right)["crossing"] == 1
+    assert counts(right, left)["crossing"] == 1
+    assert counts(right, left.replace("(X c) (X d)", "(B (X c) (X d))"))["crossing"] == 1
+
+
+def test_a_label_that_equals_one_that_does_not_count_does_not_count_either() -> None:
+    found = counts(
+        "(S (NX (X a)) (NP (X b)))", "(S (NP (X a)) (NX (X b)))", deleted=["NX"], equal_labels=[["NP", "NX"]]
+    )
+    assert (found["gold"], found["test"], found["words"]) == (1, 1, 2)
+
+
 def test_a_word_may_hold_white_space_that_is_not_asciis() -> None:
     assert counts(GOLD.replace("dog", "d\u2009og"), GOLD.replace("dog", "d\u2009og"))["words"] == 7
 
