@@ -11,7 +11,7 @@ Pairs = Collection[tuple[str, str]]
 
 @dataclass
 class Parameters:
-    """Parameters of EVALB; without arguments as it has them without a file.
+    """Parameters of EVALB; without arguments those of its COLLINS.prm, as in conf/metrics/evalb.yaml.
 
     Attributes:
         labelled: Whether the labels of brackets have to be equal.
@@ -28,10 +28,10 @@ class Parameters:
 
     labelled: bool = True
     cutoff: int = 40
-    deleted: Collection[str] = ()
-    deleted_for_length: Collection[str] = ()
+    deleted: Collection[str] = ("TOP", "-NONE-", ",", ":", "``", "''", ".")
+    deleted_for_length: Collection[str] = ("-NONE-",)
     quotes: Collection[str] = ()
-    equal_labels: Pairs = ()
+    equal_labels: Pairs = (("ADVP", "PRT"),)
     equal_words: Pairs = ()
 
     def __post_init__(self) -> None:
@@ -112,7 +112,7 @@ def read_parameters(path: Path) -> Parameters:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{where} cannot be read: {error}.") from error
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {key: [] for key in (*LABELS.values(), *PAIRS.values())}  # as EVALB has them without a file
     for number, line in enumerate(lines, 1):
         if line.startswith("#") or len(line.rstrip()) < 3:
             continue
@@ -127,9 +127,9 @@ def read_parameters(path: Path) -> Parameters:
                 f"{where}, line {number}: {directive} takes {rule}, got {' '.join(values) or 'nothing'}; mend the line."
             )
         if directive in LABELS:
-            found.setdefault(LABELS[directive], []).append(values[0])
+            found[LABELS[directive]].append(values[0])
         elif directive in PAIRS:
-            found.setdefault(PAIRS[directive], []).append(values)
+            found[PAIRS[directive]].append(values)
         elif directive == "LABELED":
             found["labelled"] = int(values[0]) != 0
         elif directive == "CUTOFF_LEN":

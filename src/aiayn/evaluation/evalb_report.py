@@ -58,13 +58,13 @@ def _total(sums: dict[str, int]) -> str:
 
 def _summary(sums: dict[str, int]) -> str:
     """The numbers of sentences, and the shares."""
-    valid = sums["sentences"] - sums["errors"] - sums["skipped"]
+    valid = sums["valid"]
     recall, precision = (_share(sums["matched"], sums[side]) for side in ("gold", "test"))
     # EVALB divides by 0 where nothing matches; C prints nan or -nan, by the machine.
     f1 = 2 * precision * recall / (precision + recall) if precision + recall else float("nan")
     numbers = {
         "Number of sentence": sums["sentences"],
-        "Number of Error sentence": sums["errors"],
+        "Number of Error sentence": sums["error"],
         "Number of Skip  sentence": sums["skipped"],
         "Number of Valid sentence": valid,
     }

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from aiayn.evaluation.evalb_parameters import Parameters, parameters_of, read_pa
 log = logging.getLogger(__name__)
 
 # What is counted of a sentence, in this order.
-COLUMNS = (*FIGURES, "complete", "no_crossing", "two_crossing", "sentences", "errors", "skipped")
+COLUMNS = (*FIGURES, "complete", "no_crossing", "two_crossing", "valid", "error", "skipped", "sentences")
 MATCHED, GOLD, TEST = map(COLUMNS.index, ("matched", "gold", "test"))
 
 
@@ -25,13 +26,15 @@ class Evalb:
     """F1 of the brackets of parse trees, in per cent.
 
     Args:
-        parameters: `Parameters` by name, or a parameter file of EVALB that has them.
+        parameters: `Parameters` by name, of which those left out are COLLINS.prm's; or a parameter file of EVALB.
         max_length: Of the sentences that count, in words of the treebank; None: all.
     """
 
     higher_is_better = True
 
-    def __init__(self, parameters: Mapping[str, Any] | str, *, max_length: int | None = None) -> None:
+    def __init__(
+        self, parameters: Mapping[str, Any] | str = MappingProxyType({}), *, max_length: int | None = None
+    ) -> None:
         if not isinstance(parameters, Mapping | str) or parameters == "":
             raise ValueError(
                 f"metrics.evalb.parameters must be a parameter file of EVALB, or what is in one, got {parameters!r}."
@@ -54,7 +57,7 @@ class Evalb:
         return f"evalb:{self.parameters}|words:{'all' if self.max_length is None else f'<={self.max_length}'}"
 
     def counts(self, hypotheses: list[str], references: list[list[str]], language: str | None) -> np.ndarray:
-        """Of trees in brackets, one a line: `(sentences, 12)`, `COLUMNS`; errors and skipped sentences are warned of.
+        """Of trees in brackets, one a line: `(sentences, 13)`, `COLUMNS`; errors and skipped sentences are warned of.
 
         Raises:
             ValueError: as `compare`.
@@ -62,7 +65,7 @@ class Evalb:
         found = self.compare(hypotheses, references)
         longest = max((one.length for one in found), default=0) if self.max_length is None else self.max_length
         counts = rows(found, longest)
-        sentences, errors, skipped = counts[:, -3:].sum(0).tolist()
+        errors, skipped, sentences = counts[:, -3:].sum(0).tolist()
         if errors or skipped:
             log.warning(
                 "%s leaves out %d of %d sentences, as EVALB does: %d errors (other words, or broken brackets) and %d "
@@ -93,13 +96,13 @@ class Evalb:
 
 
 def rows(found: list[Comparison], longest: int) -> np.ndarray:
-    """What sentences add to the sums, `(sentences, 12)`: errors and skipped ones that they are, longer ones nothing."""
+    """What sentences add to the sums, `(sentences, 13)`: errors and skipped ones that they are, longer ones nothing."""
     counts = np.zeros((len(found), len(COLUMNS)), dtype=np.int64)
     for row, one in zip(counts, found, strict=True):
         if one.length <= longest:
-            row[-3:] = 1, one.status == 1, one.status == 2
+            row[-4:] = one.status == 0, one.status == 1, one.status == 2, 1
             if not one.status:
                 crossing, complete = one.figures["crossing"], one.figures["gold"] == one.figures["test"]
                 complete &= one.figures["test"] == one.figures["matched"]
-                row[:-3] = *one.figures.values(), complete, crossing == 0, crossing <= 2
+                row[:-4] = *one.figures.values(), complete, crossing == 0, crossing <= 2
     return counts
