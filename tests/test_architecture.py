@@ -34,7 +34,7 @@ LEAVES = {
 MAY_IMPORT = {
     "data": {"progress", "files"},
     "model": set(),
-    "evaluation": {"progress", "files"},  # of TER; of parameter files
+    "evaluation": {"progress"},  # of TER
     "cost": {"model", "data.batching", "data.step_size", "training.loss"},
     "checkpoints": {"model", "data.tokenizer", "files", "identity", "stored_config", "trust"},
     "inference": {"model", "data.batching", "data.ragged", "data.tokenizer", "checkpoints", "progress", "files"},

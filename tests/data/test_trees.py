@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from aiayn.data.trees import cleaned, drawn, leaves, linearised, read_trees, tree_of
+from aiayn.evaluation.metrics.evalb import COLUMNS, Evalb
 
 CRAFT = Path(__file__).parents[3] / "shared" / "data" / "treebank"
 TREE = "(S (NP (DT the) (NN dog)) (VP (VBZ sees) (NP (DT a) (NN cat)) (PP (IN in) (NP (NN town)))) (. .))"
@@ -23,15 +24,38 @@ def test_a_tree_is_written_without_its_words_and_taken_back() -> None:
     assert tree_of(unlabelled, WORDS, TAGS) == (TREE, False)
 
 
+def comes_back(raw: str) -> bool:
+    """Whether a tree of a treebank, cleaned, survives being symbols."""
+    tree = cleaned(raw)
+    words, tags = leaves(tree)
+    without = tree_of(linearised(tree, tags=False), words, tags)
+    return "-NONE-" not in tags and tree_of(linearised(tree, tags=True), words) == without == (tree, False)
+
+
 @pytest.mark.skipif(not CRAFT.is_dir(), reason="needs CRAFT's trees in ../shared/data/treebank")
-def test_every_tree_of_a_treebank_comes_back() -> None:
-    trees = list(read_trees(CRAFT / "craft.dev.tree.gz"))
-    assert len(trees) == 1776
-    for tree in map(cleaned, trees):
-        words, tags = leaves(tree)
-        assert "-NONE-" not in tags
-        assert tree_of(linearised(tree, tags=True), words) == (tree, False)
-        assert tree_of(linearised(tree, tags=False), words, tags) == (tree, False)
+@pytest.mark.parametrize(
+    ("split", "count"),
+    [
+        ("dev", 1776),
+        pytest.param("test", 3702, marks=pytest.mark.slow),
+        pytest.param("train", 25352, marks=pytest.mark.slow),
+    ],
+)
+def test_every_tree_of_a_treebank_comes_back(split: str, count: int) -> None:
+    trees = list(read_trees(CRAFT / f"craft.{split}.tree.gz"))
+    assert len(trees) == count
+    assert [tree for tree in trees if not comes_back(tree)] == []
+
+
+def test_every_tree_of_the_penn_treebanks_sample_comes_back() -> None:
+    data = pytest.importorskip("nltk.data", reason="needs nltk, which has a sample of the Penn Treebank")
+    try:
+        folder = Path(data.find("corpora/treebank/combined"))
+    except LookupError:
+        pytest.skip("needs nltk's sample of the Penn Treebank: python -m nltk.downloader treebank")
+    trees = [tree for file in sorted(folder.glob("*.mrg")) for tree in read_trees(file)]
+    assert len(trees) == 3914
+    assert [tree for tree in trees if not comes_back(tree)] == []
 
 
 @pytest.mark.parametrize(
@@ -46,11 +70,25 @@ def test_every_tree_of_a_treebank_comes_back() -> None:
         ),
         ("(NP (NP (NN a)) (SBAR (-NONE- 0)))", "(NP (NP (NN a)))"),
         ("(S (-NONE- *))", ""),
+        ("( (NN a))", "(TOP (NN a))"),
+        ("( (NP (-NONE- *)) (NN a))", "(TOP (NN a))"),
         ("(X-LRB- (-LRB-SBJ (NN a-b)))", "(X (-LRB-SBJ (NN a-b)))"),
     ],
 )
 def test_function_tags_traces_and_what_is_empty_go(raw: str, expected: str) -> None:
     assert cleaned(raw) == expected
+    assert not expected or comes_back(raw)
+
+
+def test_to_evalb_a_tree_is_the_same_cleaned_or_not() -> None:
+    raw = (
+        "(S (S-TPC-1 (NP-SBJ=2 (NP (PRP it)) (SBAR (-NONE- *EXP*-3))) (VP (VBZ is) (ADVP (RB up)))) (, ,) (`` ``) "
+        "(NP-SBJ (NN a) (-LRB- -LRB-) (QP ($ $) (CD 3\\/8)) (-NONE- *U*) (-RRB- -RRB-)) ('' '') "
+        "(VP (VBD said) (SBAR (-NONE- 0) (S (-NONE- *T*-1)))) (. .))"
+    )
+    found = dict(zip(COLUMNS, Evalb().counts([raw], [[cleaned(raw)]], None)[0].tolist(), strict=True))
+    assert [found[key] for key in ("complete", "valid", "words", "tags")] == [1, 1, 9, 9]
+    assert found["matched"] == found["gold"] == found["test"] == 9
 
 
 @pytest.mark.parametrize(
@@ -66,15 +104,21 @@ def test_function_tags_traces_and_what_is_empty_go(raw: str, expected: str) -> N
         ("(S (NP XX )VP )NP XX XX XX )S", "(S (NP (XX a)) (XX b) (XX c))"),
         ("(S (NP )NP XX XX XX )S", "(S (XX a) (XX b) (XX c))"),
         ("( ) )X (A (B XX XX (C )C XX )B )A", "(A (B (XX a) (XX b) (XX c)))"),
+        ("(S -NONE- XX XX XX )S", "(S (XX a) (XX b) (XX c))"),
     ],
 )
 def test_symbols_that_are_no_tree_are_mended_by_rule(symbols: str, tree: str) -> None:
     assert tree_of(symbols, ["a", "b", "c"]) == (tree, True)
 
 
+def test_whatever_stands_where_a_word_should_is_that_word() -> None:
+    assert tree_of("(S XX dog )S", ["a", "b"], ["DT", "NN"]) == ("(S (DT a) (NN b))", True)
+    assert tree_of("(S DT dog )S", ["a", "b"]) == ("(S (DT a) (dog b))", False)  # any word may be a tag
+
+
 def test_whatever_is_said_becomes_a_tree_over_the_words() -> None:
     random_ = random.Random(1)
-    symbols = ["(S", ")S", "(NP", ")NP", "(VP", ")VP", "XX", "DT", "(", ")", "x(y", "))"]
+    symbols = ["(S", ")S", "(NP", ")NP", "(VP", ")VP", "XX", "DT", "(", ")", "x(y", "))", "-NONE-"]
     mended = 0
     for _ in range(2000):
         words = [f"w{number}" for number in range(random_.randint(1, 7))]
@@ -108,6 +152,12 @@ def test_a_file_has_a_tree_a_line_or_over_several(tmp_path: Path) -> None:
         ]
 
 
+def test_a_word_may_stand_in_another_line_than_its_tag(tmp_path: Path) -> None:
+    """As nltk and others print trees that are wider than a page."""
+    (tmp_path / "a.mrg").write_text("(S\n  (NNP\n    Ann)\n  (VP (VBZ sleeps\n)\n)\n) (S (NN b)) (S (NN\nc))\n")
+    assert list(read_trees(tmp_path / "a.mrg")) == ["(S (NNP Ann) (VP (VBZ sleeps)))", "(S (NN b))", "(S (NN c))"]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -115,8 +165,11 @@ def test_a_file_has_a_tree_a_line_or_over_several(tmp_path: Path) -> None:
         ("(S (NN a))\n(S (NN b)))\n", "line 2: a bracket is closed that was not opened"),
         ("(S (NN a))\n\n(S (NP a b))\n", "line 3: a is no word with its tag"),
         ("(S (NN a))\nword\n", "line 2: word is no word with its tag"),
-        ("(S (NP))\n", "line 1: the tree has no word"),
-        ("\n(S\n)\n", "line 2: the tree has no word"),
+        ("(S (NP))\n", "line 1: a bracket is empty"),
+        ("\n(S\n)\n", "line 2: a bracket is empty"),
+        ("(S (NN a)\n(NP (NN\n)))\n", "line 2: a bracket is empty"),
+        ("(S (NN a) (-LRB- () (-RRB- )))\n", "line 1: a bracket is empty; .* -LRB- and -RRB-"),
+        ("(S (NN a))\n(S (NN (b)))\n", "line 2: a bracket is empty"),
         ("(S ( a))\n", "line 1: a is no word with its tag"),
         ("(NN a)\n", "line 1: .* is a word outside of a tree"),
     ],

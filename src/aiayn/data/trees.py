@@ -28,48 +28,57 @@ def read_trees(path: Path) -> Iterator[str]:
     """The trees of a file, plain or ".gz": one a line, or over several lines as in the Penn Treebank's .mrg.
 
     Raises:
-        ValueError: with file and line, if brackets do not match, a tree has no word, or a word no tag of its own; or as
+        ValueError: with file and line, if brackets do not match, one is empty, or a word has no tag of its own; or as
             `read_lines`.
     """
-    parts: list[str] = []
-    depth, begun, words = 0, 0, 0
+    lines: list[str] = []
+    depth, begun = 0, 1
     for number, line in enumerate(read_lines(path), 1):
-        for token in TOKEN.finditer(line):
-            kind = token.lastindex
-            if kind is None:
-                continue
-            if kind == 5 or (kind == 2 and not token[1]):
-                raise _wrong(path, number, f"{token[5] or token[2]} is no word with its tag, (TAG word)")
-            if kind == 2 and not depth:
-                raise _wrong(path, number, f"{token[0]} is a word outside of a tree")
-            if kind == 3:
-                begun = begun if depth else number
-                depth += 1
-            elif kind == 4:
-                depth -= 1
-                if depth < 0:
-                    raise _wrong(path, number, "a bracket is closed that was not opened")
-            else:
-                words += 1
-            parts.append(f"({token[1]} {token[2]})" if kind == 2 else token[0])
-            if not depth:
-                if not words:
-                    raise _wrong(path, begun, "the tree has no word")
-                yield " ".join(parts).replace(" )", ")")
-                parts, words = [], 0
-    if depth:
-        raise _wrong(path, begun, f"{depth} brackets of the tree that begins here are not closed")
+        lines.append(line)
+        depth += line.count("(") - line.count(")")
+        if depth <= 0:
+            yield from _read("\n".join(lines), path, begun)
+            lines, depth, begun = [], 0, number + 1
+    yield from _read("\n".join(lines), path, begun)
 
 
-def _wrong(path: Path, number: int, what: str) -> ValueError:
-    return ValueError(f"{path}, line {number}: {what}.")
+def _read(text: str, path: Path, begun: int) -> Iterator[str]:
+    """The trees of a text that begins at a line of a file."""
+
+    def wrong(place: int, what: str) -> ValueError:
+        return ValueError(f"{path}, line {begun + text.count(chr(10), 0, place)}: {what}.")
+
+    parts: list[str] = []
+    open_: list[int] = []  # where
+    for token in TOKEN.finditer(text):
+        kind, place = token.lastindex, token.start()
+        if kind is None:
+            continue
+        if kind == 5 or (kind == 2 and not token[1]):
+            raise wrong(place, f"{token[5] or token[2]} is no word with its tag, (TAG word)")
+        if kind == 2 and not open_:
+            raise wrong(place, f"({token[1]} {token[2]}) is a word outside of a tree")
+        if kind == 4 and not open_:
+            raise wrong(place, "a bracket is closed that was not opened")
+        if kind == 4 and parts[-1].startswith("(") and not parts[-1].endswith(")"):
+            raise wrong(open_[-1], "a bracket is empty; as words, brackets are written -LRB- and -RRB-")
+        if kind == 3:
+            open_.append(place)
+        elif kind == 4:
+            open_.pop()
+        parts.append(f"({token[1]} {token[2]})" if kind == 2 else token[0])
+        if not open_:
+            yield " ".join(parts).replace(" )", ")")
+            parts = []
+    if open_:
+        raise wrong(open_[0], f"{len(open_)} brackets of the tree that begins here are not closed")
 
 
 def cleaned(tree: str) -> str:
     """Without traces, what is empty then, and function tags; "" if nothing is left.
 
-    A bracket without a label, as around the trees of the Penn Treebank, goes, and is TOP where it holds several. Unary
-    chains stay, also those of one label that a trace has left.
+    A bracket without a label, as around the trees of the Penn Treebank, goes, and is TOP where it holds several or a
+    word. Unary chains stay, also those of one label that a trace has left: EVALB counts them in the treebank's files.
     """
     open_: list[tuple[str, list[str]]] = [("", [])]
     for token in TOKEN.finditer(tree):
@@ -84,7 +93,9 @@ def cleaned(tree: str) -> str:
             if inside:
                 open_[-1][1].extend([f"({label} {' '.join(inside)})"] if label else inside)
     [(_, inside)] = open_
-    return inside[0] if len(inside) == 1 else f"({TOP} {' '.join(inside)})" if inside else ""
+    if len(inside) == 1 and inside[0].count("(") > 1:
+        return inside[0]
+    return f"({TOP} {' '.join(inside)})" if inside else ""
 
 
 def leaves(tree: str) -> tuple[list[str], list[str]]:
@@ -117,19 +128,20 @@ def linearised(tree: str, *, tags: bool) -> str:
 def tree_of(symbols: str, words: Sequence[str], tags: Sequence[str] | None = None) -> tuple[str, bool]:
     """The tree over these words that symbols say, and whether they had to be mended for it.
 
-    Symbols that `linearised` makes give the tree back. Whatever others say becomes a tree by these rules:
+    Symbols that `linearised` makes give the tree back. Whatever others say becomes a tree by these rules, where any
+    symbol that is no bracket stands for a word:
 
     1. A closing bracket closes the innermost open one of its label, and with it those inside; without one it is
        passed over.
-    2. A word that is one too many is passed over. What is missing at the end goes into the innermost bracket that is
-       still open, or else into the last bracket at the top.
+    2. A word that is one too many is passed over, as is a trace, and what has a bracket inside. What is missing at the
+       end goes into the innermost bracket that is still open, or else into the last bracket at the top.
     3. What is open at the end is closed. Brackets without a word go.
     4. Where there is not one bracket around everything, TOP is.
 
     Args:
         symbols: As `linearised` gives them, with white space between them.
-        words: At least one.
-        tags: Theirs, instead of those among the symbols; a word that none of the symbols stands for has XX.
+        words: At least one; without brackets, which are -LRB- and -RRB-.
+        tags: Theirs, where all words are XX among the symbols. Without them, a word that no symbol stands for has XX.
     """
     found: list[Node] = []
     open_: list[tuple[str, list[Node]]] = [("", found)]
@@ -138,20 +150,22 @@ def tree_of(symbols: str, words: Sequence[str], tags: Sequence[str] | None = Non
         if symbol.startswith("(") and len(symbol) > 1:
             open_.append((symbol[1:], []))
         elif symbol.startswith(")") and len(symbol) > 1:
-            places = [place for place, (label, _) in enumerate(open_) if place and label == symbol[1:]]
-            mended |= not places or places[-1] != len(open_) - 1 or not open_[-1][1]
-            while places and len(open_) > places[-1]:
+            places = (place for place in range(len(open_) - 1, 0, -1) if open_[place][0] == symbol[1:])
+            place = next(places, len(open_))
+            mended |= place != len(open_) - 1 or not open_[-1][1]
+            while len(open_) > place:
                 _close(open_)
-        elif taken == len(words) or "(" in symbol or ")" in symbol:
+        elif taken == len(words) or "(" in symbol or ")" in symbol or symbol == TRACE:
             mended = True
         else:
+            mended |= tags is not None and symbol != ANY
             open_[-1][1].append(_leaf(words[taken], tags[taken] if tags else symbol))
             taken += 1
     mended |= taken < len(words) or len(open_) > 1
-    place = open_[-1][1]
+    last = open_[-1][1]
     if len(open_) == 1 and found and isinstance(found[-1], tuple):
-        place = found[-1][1]
-    place.extend(_leaf(words[number], tags[number] if tags else ANY) for number in range(taken, len(words)))
+        last = found[-1][1]
+    last.extend(_leaf(words[number], tags[number] if tags else ANY) for number in range(taken, len(words)))
     while len(open_) > 1:
         _close(open_)
     whole = len(found) == 1 and isinstance(found[0], tuple)
