@@ -46,7 +46,8 @@ def sections(tmp_path: Path) -> Path:
         folder.mkdir(parents=True)
         for number in (3, 1):
             (folder / f"wsj_{section:02}{number:02}.mrg").write_text(f"\n( (NP (CD {section}-{number}) ))\n")
-        (folder / "readme.txt").write_text("no tree")
+        for name in ("readme.txt", f"wsj_{section:02}01.mrg~"):
+            (folder / name).write_text("no tree")
     return tmp_path / "wsj"
 
 
