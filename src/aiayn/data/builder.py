@@ -118,7 +118,8 @@ class Builder:
         Returns:
             Tokens by side, and how many of the pairs that are kept nearly are in dev or test, on either side.
         """
-        encode = partial(_encode, vocabularies, self.cleaning, [NearDuplicates(side) for side in _sides(held_out)])
+        known = [NearDuplicates(side if self.cleaning.held_out else []) for side in _sides(held_out)]
+        encode = partial(_encode, vocabularies, self.cleaning, known)
         chunks = self.selected(verdicts == KEPT, "encode")
         judged, tokens, near = [], dict.fromkeys(SIDES, 0), 0
         with contextlib.ExitStack() as stack:
