@@ -39,6 +39,7 @@ GROUPS = (
 NEEDED = {
     "task=evaluate": ["checkpoint=x"],
     "task=translate": ["checkpoint=x"],
+    "task=parse": ["checkpoint=x"],
     "task=serve": ["checkpoint=x"],
     "task=rescore": ["checkpoint=x", "source=a", "target=b"],
     "task=compare": ["a=x", "b=y"],
