@@ -13,6 +13,7 @@ SPLITS, SIDES = ("train", "dev", "test"), ("source", "target")
 PATHS = (
     *("outputs", "corpora", "run_dir", "data.path", "data.corpus.path", "data.tokenizer", "training.initialize"),
     *(f"data.{split}.{side}" for split in (*SPLITS, *(f"corpus.{split}" for split in SPLITS)) for side in SIDES),
+    *(f"data.trees.{split}" for split in SPLITS),
     *("checkpoint", "checkpoints", "run", "input", "output", "folder", "against", "plan.output"),
     *("hypotheses", "references", "source", "target", "a", "b"),
     *("metrics.evalb.parameters", "metrics.evalb_40.parameters"),
@@ -25,7 +26,10 @@ READ = {
     *("metrics.evalb.parameters", "metrics.evalb_40.parameters"),
 }
 NEEDED = {f"data.corpus.{split}.{side}" for split in SPLITS[:2] for side in SIDES}
-TO_LEARN_FROM = {*NEEDED, *(f"data.corpus.test.{side}" for side in SIDES), "data.tokenizer", "training.initialize"}
+TO_LEARN_FROM = {
+    *(*NEEDED, *(f"data.corpus.test.{side}" for side in SIDES), *(f"data.trees.{split}" for split in SPLITS)),
+    *("data.tokenizer", "training.initialize"),
+}
 
 
 def paths_of(cfg: DictConfig) -> Iterator[tuple[str, DictConfig, str]]:
