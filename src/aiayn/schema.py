@@ -138,6 +138,7 @@ class InferenceConfig:
     beam: int = MISSING
     alpha: float = MISSING
     beta: float = MISSING
+    well_formed: bool = False
     max_extra_length: int = MISSING
     tokens_per_batch: int = MISSING
     temperature: float | None = None  # null: search with the beam
