@@ -34,10 +34,13 @@ LEAVES = {
 MAY_IMPORT = {
     "data": {"progress", "files"},
     "model": set(),
-    "evaluation": {"progress", "files"},  # of TER; of parameter files
+    "evaluation": {"progress"},  # of TER
     "cost": {"model", "data.batching", "data.step_size", "training.loss"},
     "checkpoints": {"model", "data.tokenizer", "files", "identity", "stored_config", "trust"},
-    "inference": {"model", "data.batching", "data.ragged", "data.tokenizer", "checkpoints", "progress", "files"},
+    "inference": {
+        *("model", "data.batching", "data.ragged", "data.tokenizer", "data.trees"),
+        *("checkpoints", "progress", "files"),
+    },
     "training": {"model", "data", "checkpoints", "files"},
     "runs": {"evaluation.metric", "schema", "files", "identity", "naming", "stored_config", "terminal"},
     "report": {"runs", "evaluation", "schema", "files", "identity", "naming", "stored_config", "terminal", "trust"},

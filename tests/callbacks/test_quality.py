@@ -21,8 +21,13 @@ class Plain:
     is_global_zero, loggers, model = True, (), None
 
     def __init__(self) -> None:
-        corpus = SimpleNamespace(text=lambda split: (["a", "b"], REFERENCES), vocabularies=None)
-        self.datamodule = SimpleNamespace(corpus=corpus, replica=ALONE)
+        problem = SimpleNamespace(
+            text=lambda split: (["a", "b"], REFERENCES),
+            references=lambda split: REFERENCES,
+            outputs=lambda split, decoded, rows: decoded,
+            vocabularies=None,
+        )
+        self.datamodule = SimpleNamespace(problem=problem, replica=ALONE)
         self.precision_plugin = SimpleNamespace(forward_context=lambda: pytest.MonkeyPatch.context())
         self.logged: dict[str, float] = {}
 

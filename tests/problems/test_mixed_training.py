@@ -2,10 +2,10 @@
 
 import json
 import re
-from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from conftest import SMALL, Told
@@ -17,6 +17,8 @@ from aiayn.commands.train import train
 from aiayn.cost.counting import mean_pair_flops
 from aiayn.data.batching import StepLoader
 from aiayn.data.builder import SIDES
+from aiayn.data.mixture import Mixture, texts_of
+from aiayn.data.ragged import EncodedPairs, Ragged
 from aiayn.data.replica import ALONE, Replica
 from aiayn.identity import identity, made_of
 from aiayn.paths import make_absolute
@@ -94,17 +96,23 @@ def test_weights_share_a_prepared_corpus_and_are_other_experiments(told: Told, o
     assert made_of(plain, own=True)["text"] != made_of(light, own=True)["text"] == made_of(heavy, own=True)["text"]
 
 
-def test_the_cost_of_a_target_token_is_that_of_the_pairs_that_are_seen(told: Told, outputs: Path) -> None:
-    problem = problem_of(told(*SMALL, f"outputs={outputs}", SYNTHETIC))
-    model = described(OmegaConf.to_container(problem.cfg.model), **problem.vocabularies.sizes)
-    pairs, loader = problem.prepared.pairs("train"), steps_of(problem)
-    rows: list[int] = []
-    for epoch in range(10):
-        loader.token_sampler.set_epoch(epoch)
-        rows += chain(*chain(*(micro_batches for micro_batches, _ in loader.token_sampler)))
-    source, target = pairs.source.lengths[rows] + 1, pairs.target.lengths[rows] + 1
-    expected = mean_pair_flops(model, source=source, target=target, pairs=int(512 // target.mean())) * len(rows)
-    assert problem.flops(model, int(target.sum())) == pytest.approx(expected, rel=1e-3)
+def test_the_cost_of_a_target_token_is_that_of_the_pairs_that_are_seen(told: Told) -> None:
+    problem = Translation(told(*SMALL, SYNTHETIC))
+    rows = np.array([0, 1, 1, 1])  # of an epoch
+    source, target = np.array([[3, 23], [7, 13]])
+    sides = (Ragged.join([np.zeros(length - 1, np.int32) for length in side]) for side in (source, target))
+    pairs, mixture = EncodedPairs(*sides), Mixture([1, 1], [1, 3])
+    problem.corpus = SimpleNamespace(pairs=lambda split: pairs, mixture=lambda weights: mixture)  # type: ignore[assignment]
+    model = described(OmegaConf.to_container(problem.cfg.model), vocab_size=31)
+    micro_batch = int(512 // target[rows].mean())
+    expected = 4 * mean_pair_flops(model, source=source[rows], target=target[rows], pairs=micro_batch)
+    assert problem.flops(model, int(target[rows].sum())) == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_order_in_which_corpora_are_named_does_not_matter(told: Told) -> None:
+    other = SYNTHETIC.replace("synthetic", "another").replace("seed: 2", "seed: 3")
+    one, two = (texts_of(told(*SMALL, *mixture).data) for mixture in ((SYNTHETIC, other), (other, SYNTHETIC)))
+    assert list(one) == list(two) == ["data.corpus", "data.mixture.another", "data.mixture.synthetic"]
 
 
 def test_a_plan_refuses_a_mixture_without_text_and_costs_what_its_steps_cost(told: Told) -> None:

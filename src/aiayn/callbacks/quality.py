@@ -44,8 +44,8 @@ class TranslationQuality(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Translate a sentence and count it by each metric: what they lack shows now, and not hours later."""
-        corpus = trainer.datamodule.corpus  # type: ignore[attr-defined]
-        sources, references = corpus.text("dev")
+        problem = trainer.datamodule.problem  # type: ignore[attr-defined]
+        sources, references = problem.text("dev")[0], problem.references("dev")
         for key, metric in self.every.items():
             if not isinstance(metric, Perplexity):
                 # What refuses is left out of an evaluation, unless it is measured in training.
@@ -54,7 +54,7 @@ class TranslationQuality(Callback):
                     counted(metric, references[:1], [references[:1]], self.language)
         if self.metrics:
             own = translator(
-                cast(Model, pl_module.model), corpus.vocabularies, **{**self.inference, "max_extra_length": 1}
+                cast(Model, pl_module.model), problem.vocabularies, **{**self.inference, "max_extra_length": 1}
             )
             with explained("the model trains, and cannot be decoded with"), self._decoding(trainer):
                 own.translate([min(filter(str.strip, sources), key=len, default="")])
@@ -70,11 +70,12 @@ class TranslationQuality(Callback):
         if not self.metrics:
             return
         data = trainer.datamodule  # type: ignore[attr-defined]
-        corpus, replica = data.corpus, data.replica
-        sources, references = corpus.text("dev")
+        problem, replica = data.problem, data.replica
+        sources, references = problem.text("dev")[0], problem.references("dev")
         with self._decoding(trainer):
-            own = translator(cast(Model, pl_module.model), corpus.vocabularies, **self.inference)
-            share = own.translate(sources[replica.share], silent=not trainer.is_global_zero)
+            own = translator(cast(Model, pl_module.model), problem.vocabularies, **self.inference)
+            decoded = own.translate(sources[replica.share], silent=not trainer.is_global_zero)
+        share = problem.outputs("dev", decoded, replica.share)
         hypotheses = [""] * len(sources)
         for index, found in enumerate(replica.gather(share)):
             hypotheses[index :: replica.count] = found

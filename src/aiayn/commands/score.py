@@ -12,10 +12,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from aiayn.arguments import check_groups
 from aiayn.data.parallel_text import read_lines
+from aiayn.evaluation.evalb_report import report
 from aiayn.evaluation.metric import LanguageError, counted, ter_last, usable
 from aiayn.evaluation.metrics.evalb import Evalb
 from aiayn.files import write_text
 from aiayn.paths import output_of, path_of
+from aiayn.terminal import visible
 
 log = logging.getLogger(__name__)
 
@@ -59,9 +61,6 @@ def score(cfg: DictConfig) -> None:
             )
     if not hypotheses:
         raise ValueError(f"hypotheses={cfg.hypotheses} is empty; give a file with at least one line.")
-    if cfg.format:
-        for where, line in metrics["evalb"].report(hypotheses, references[0]):
-            print(line, file=sys.stderr if where == "err" else sys.stdout)
     for file, lines in zip([cfg.hypotheses, *files], [hypotheses, *references], strict=True):
         warn_of_marks(str(file), lines)
     scores = {}
@@ -70,7 +69,10 @@ def score(cfg: DictConfig) -> None:
         raise ValueError(
             f"none of metrics=[{','.join(metrics)}] can score language={cfg.language}; choose bleu or chrf."
         )
-    for key, metric in ter_last(found).items():
+    if cfg.format:
+        for line, is_message in report(metrics["evalb"], hypotheses, references):
+            print(visible(line), file=sys.stderr if is_message else sys.stdout)
+    for key, metric in ter_last(found).items() if output or not cfg.format else ():
         scores[key], _ = counted(metric, hypotheses, references, cfg.language)
         if not cfg.format:
             print(scores[key], flush=True)

@@ -136,7 +136,8 @@ class Builder:
             Of each text the `tokens` by side, and how many of the pairs that are kept nearly are in dev or test, on
             either side, as `near_held_out`.
         """
-        encode = partial(_encode, vocabularies, self.cleaning, [NearDuplicates(side) for side in _sides(held_out)])
+        known = [NearDuplicates(side if self.cleaning.held_out else []) for side in _sides(held_out)]
+        encode = partial(_encode, vocabularies, self.cleaning, known)
         found = {}
         with contextlib.ExitStack() as stack:
             writers = [stack.enter_context(self.writer("train", side, vocabularies)) for side in SIDES]

@@ -15,7 +15,7 @@ import inspect
 import json
 import logging
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any, Self
 from aiayn.data.builder import NEAR, SIDES, Builder, write
 from aiayn.data.cleaning import Cleaning
 from aiayn.data.mixture import MAIN, Mixture
-from aiayn.data.parallel_text import ParallelText
+from aiayn.data.parallel_text import ParallelText, WithSymbols
 from aiayn.data.ragged import EncodedPairs, Ragged
 from aiayn.data.tokenizer import NAMES, Tokenizer, Vocabularies, VocabularySizeError
 from aiayn.files import digest
@@ -143,6 +143,7 @@ def prepare(
                         vocab_size=vocab_size,
                         character_coverage=character_coverage,
                         byte_fallback=byte_fallback,
+                        symbols=_symbols([text, *(mixture or {}).values()]),
                     )
                     statistics = builder.build(train, sample=tokenizer_sample, vocabularies=vocabularies)
                     write(temporary / "statistics.json", json.dumps(statistics | {"settings": settings}, indent=2))
@@ -200,8 +201,18 @@ def _own_code(text: ParallelText) -> dict[str, Any]:
     return {"code": [kind.__qualname__]}
 
 
+def _symbols(texts: Sequence[ParallelText]) -> list[str]:
+    """Words of the target side that get one id each, in the order in which they come."""
+    return list(dict.fromkeys(one for text in texts if isinstance(text, WithSymbols) for one in text.symbols()))
+
+
 def _learnt(
-    sentences: Callable[[Collection[str]], Iterable[str]], *, shared: bool, vocab_size: int, **settings: Any
+    sentences: Callable[[Collection[str]], Iterable[str]],
+    *,
+    shared: bool,
+    vocab_size: int,
+    symbols: Sequence[str],
+    **settings: Any,
 ) -> Vocabularies:
     """Train a tokenizer for both sides, or one for each.
 
@@ -209,14 +220,17 @@ def _learnt(
         sentences: Gives those of some sides.
         shared: Whether it is one for both.
         vocab_size: Of each tokenizer.
+        symbols: Words of the target side that get one id each.
         settings: Further ones of `Tokenizer.train`.
     """
     if shared:
+        settings["symbols"] = symbols
         return Vocabularies.joint(_largest_tokenizer(partial(sentences, SIDES), "text", vocab_size, settings))
     tokenizers = []
     for side in SIDES:
         try:
-            tokenizers.append(_largest_tokenizer(partial(sentences, [side]), f"{side} text", vocab_size, settings))
+            own = {**settings, "symbols": symbols if side == "target" else []}
+            tokenizers.append(_largest_tokenizer(partial(sentences, [side]), f"{side} text", vocab_size, own))
         except ValueError as error:
             raise ValueError(f"The {side} side, with data.shared_vocabulary=false: {error}") from error
     return Vocabularies(*tokenizers)

@@ -1,6 +1,7 @@
 """The LightningDataModule: token-budget batches of a prepared corpus, each replica its share (section 5.1)."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from lightning.pytorch import LightningDataModule
 
@@ -23,6 +24,7 @@ class ParallelDataModule(LightningDataModule):
         accumulation: Micro-batches of a replica in a step.
         replica: Whose share is wanted.
         seed: Of the order of the pairs.
+        problem: Whose batches they are, for callbacks that decode.
         workers: Processes that make batches; 0 makes them in the training process.
     """
 
@@ -36,6 +38,7 @@ class ParallelDataModule(LightningDataModule):
         accumulation: int,
         replica: Replica,
         seed: int,
+        problem: Any,
         workers: int,
     ) -> None:
         super().__init__()
@@ -46,6 +49,7 @@ class ParallelDataModule(LightningDataModule):
         self.accumulation = accumulation
         self.replica = replica
         self.seed = seed
+        self.problem = problem
         self.workers = workers
 
     def train_dataloader(self) -> StepLoader:

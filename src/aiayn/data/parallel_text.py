@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from hydra.utils import instantiate
 
@@ -28,6 +28,14 @@ class ParallelText(Protocol):
 
     def fingerprint(self) -> dict[str, Any]:
         """JSON-able description that changes when the text would: a prepared corpus is found again by it."""
+
+
+@runtime_checkable
+class WithSymbols(Protocol):
+    """What a corpus offers besides whose target side is symbols, and no text in which subwords are to be found."""
+
+    def symbols(self) -> list[str]:
+        """Words of the target side that each become one piece of the vocabulary, in a fixed order."""
 
 
 def check_split(split: str, splits: list[str]) -> None:

@@ -61,6 +61,7 @@ class Tokenizer:
         vocab_size: int,
         character_coverage: float = 1.0,
         byte_fallback: bool = False,
+        symbols: Sequence[str] = (),
     ) -> "Tokenizer":
         """Learn a byte-pair encoding; the same sentences give the same model, byte for byte.
 
@@ -71,6 +72,7 @@ class Tokenizer:
             character_coverage: Share of the text's characters that get ids of their own; rarer ones become UNK.
             byte_fallback: Give each of the 256 bytes an id, and spell rarer characters in UTF-8, so that none is UNK.
                 What the normaliser removes or replaces, ASCII's control characters for one, is gone before.
+            symbols: Words that get one id each, whatever else is learnt.
 
         Raises:
             VocabularySizeError: if the sentences have no so many pieces.
@@ -90,6 +92,7 @@ class Tokenizer:
                 vocab_size=vocab_size,
                 character_coverage=character_coverage,
                 byte_fallback=byte_fallback,
+                user_defined_symbols=[f"{SPACE}{symbol}" for symbol in symbols],  # with what begins a word
                 normalization_rule_name=RULE,
                 pad_id=PAD,
                 unk_id=UNK,

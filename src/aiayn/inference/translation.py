@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from aiayn.checkpoints.checkpoint import Checkpoint, is_exported, read
-from aiayn.data.tokenizer import Tokenizer, Vocabularies
+from aiayn.data.tokenizer import SPACE, Tokenizer, Vocabularies
+from aiayn.data.trees import tree_of
 from aiayn.inference import ctranslate2_decoder, ensemble, export, sampling
 from aiayn.inference.beam_search import Hypothesis, decode, length_penalty
 from aiayn.inference.ctranslate2_decoder import Exported
@@ -102,6 +103,26 @@ class Translator:
             ValueError: as `check_sentences`.
         """
         return [found[0].text for found in self.n_best(sentences, 1, name=name, silent=silent)]
+
+    def parse(self, sentences: Sequence[str], *, silent: bool = True) -> list[str]:
+        """The constituency trees of sentences, in brackets, in order; of a blank one an empty text.
+
+        Tags are XX where the model has learned none. What it writes is mended where it is no tree (`trees.tree_of`).
+
+        Args:
+            sentences: Words with white space between them; round brackets become -LRB- and -RRB-, as in treebanks.
+            silent: Show no progress.
+
+        Raises:
+            ValueError: if the model was not trained on trees, or as `check_sentences`.
+        """
+        check_sentences(sentences)
+        pieces = set(self.vocabularies.target.vocabulary)
+        if not any(piece[:2] == f"{SPACE}(" and f"{SPACE}){piece[2:]}" in pieces for piece in pieces if len(piece) > 2):
+            raise ValueError("the model was trained on no trees, so it cannot parse; give a run of problem=parsing.")
+        words = [sentence.replace("(", "-LRB-").replace(")", "-RRB-").split() for sentence in sentences]
+        decoded = self.translate([" ".join(of_one) for of_one in words], silent=silent)
+        return [tree_of(symbols, of_one)[0] if of_one else "" for symbols, of_one in zip(decoded, words, strict=True)]
 
     def n_best(
         self, sentences: Sequence[str], n: int, *, name: str = "", silent: bool = True

@@ -38,6 +38,7 @@ class Translation(Problem):
     """
 
     corpus: Corpus | None = None
+    output = "translation"  # as it is called where it is shown
 
     def asked_sizes(self) -> dict[str, int]:
         """Of the vocabularies that the data name, or ask for; the text may have no so many pieces."""
@@ -124,6 +125,7 @@ class Translation(Problem):
             accumulation=accumulation,
             replica=replica,
             seed=self.cfg.seed,
+            problem=self,
             workers=self.cfg.data.loader_workers,
         )
 
@@ -137,42 +139,60 @@ class Translation(Problem):
         )
         return each * target_tokens / mean(target)
 
+    @property
+    def language(self) -> str | None:
+        """Of what is scored; text of an unknown language is tokenised as English."""
+        if self.cfg.data.target_language is None:
+            log.warning("data.target_language is not set: %s is tokenised as English.", self.cfg.data.name)
+        return self.cfg.data.target_language or "en"
+
     def text(self, split: str) -> tuple[list[str], list[str]]:
-        """Sources and references of a split, as they were prepared, or else as the data have them."""
+        """What the model reads and what it is to write, as it was prepared, or else as the data have it."""
         return self.corpus.text(split) if self.corpus else split_text(self.cfg.data, split)
+
+    def references(self, split: str) -> list[str]:
+        """What outputs are scored against."""
+        return self.text(split)[1]
+
+    def outputs(self, split: str, decoded: Sequence[str], rows: slice = slice(None)) -> list[str]:
+        """What decoded text of some rows of a split is to a reader, and to the metrics: here the text itself."""
+        return list(decoded)
+
+    def counted(
+        self, metric: Metric, decoded: Sequence[str], outputs: list[str], references: list[str]
+    ) -> tuple[Score, np.ndarray]:
+        """Score and counts of a split's outputs."""
+        return counted(metric, outputs, [references], self.language)
 
     def evaluate(
         self, model: Model, vocabularies: Vocabularies, split: str, *, metrics: Mapping[str, Metric], name: str
     ) -> Evaluation:
-        """Translate a split and score the translations; text of an unknown language is tokenised as English."""
-        sources, references = self.text(split)
+        """Decode a split and score what comes out."""
+        sources, targets = self.text(split)
         if not sources:
             raise ValueError(f"{name} has no sentence to translate; is the file empty?")
-        language = self.cfg.data.target_language
-        if language is None:
-            log.warning("data.target_language is not set: %s is tokenised as English.", name)
-            language = "en"
-        metrics, hypotheses = usable(metrics, language), []
+        references, language = self.references(split), self.language
+        metrics, decoded = usable(metrics, language), list[str]()
         if any(not isinstance(metric, Perplexity) for metric in metrics.values()):
             searcher = translator(model, vocabularies, **self.cfg.inference)
-            hypotheses = searcher.translate(sources, name=name, silent=False)
+            decoded = searcher.translate(sources, name=name, silent=False)
+        outputs = self.outputs(split, decoded) if decoded else []
 
         def count(metric: Metric) -> tuple[Score, np.ndarray]:
             if not isinstance(metric, Perplexity):
-                return counted(metric, hypotheses, [references], language)
+                return self.counted(metric, decoded, outputs, references)
             budget = self.cfg.inference.tokens_per_batch
-            found = log_likelihoods(model, vocabularies, sources, references, tokens_per_batch=budget)
+            found = log_likelihoods(model, vocabularies, sources, targets, tokens_per_batch=budget)
             counts = np.column_stack([-found[0], found[1]])
             return score_of(metric, counts, metric.signature(language)), counts
 
-        return Evaluation(hypotheses, references, *panel(metrics, count, name=name, objective=self.cfg.objective))
+        return Evaluation(outputs, references, *panel(metrics, count, name=name, objective=self.cfg.objective))
 
     def show(self, console: Terminal, split: str, hypotheses: Sequence[str]) -> None:
         """See `Problem`."""
-        for source, reference, translation in zip(*self.text(split), hypotheses, strict=False):
-            console.print(f"\nsource       {source}", highlight=False)
-            console.print(f"reference    {reference}", highlight=False)
-            console.print(f"translation  {translation}", highlight=False)
+        for source, reference, output in zip(self.text(split)[0], self.references(split), hypotheses, strict=False):
+            for name, text in (("source", source), ("reference", reference), (self.output, output)):
+                console.print(f"{chr(10) if name == 'source' else ''}{name:<11}  {text}", highlight=False)
 
 
 def given_vocabularies(cfg: DictConfig) -> Vocabularies | None:
