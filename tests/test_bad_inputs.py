@@ -29,6 +29,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_checkpoint(place / "run" / "checkpoints" / f"{name}.ckpt", *MODEL, words=["one", "two", "three"])
     (place / "folder").mkdir()
     texts = {"a.en": "one\ntwo\n", "a.de": "eins\nzwei\n", "short.de": "eins\n", "empty.txt": "", "wide.txt": "x" * 9}
+    texts["tree.mrg"] = "(S (NN a))\n"
     for name, text in texts.items():
         (place / name).write_text(text)
     (place / "latin1.txt").write_bytes("f\xfcnf\nzw\xf6lf\n".encode("latin-1"))

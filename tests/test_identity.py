@@ -305,7 +305,7 @@ def test_a_config_from_a_folder_runs_no_code_of_its_own(corpus: Any, tmp_path: P
 def test_a_corpus_of_conf_is_one_that_a_finished_run_may_name() -> None:
     files = [yaml.safe_load(path.read_text()) for path in (ROOT / "conf" / "data").glob("*.yaml")]
     found = {file["corpus"]["_target_"] for file in files if "_target_" in file.get("corpus", {})}
-    assert len(found) == 4
+    assert len(found) == 6
     for target in found:
         check_corpus({"_target_": target}, trust=())
 

@@ -38,6 +38,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         *((["data=text", f"{key}=PATH"], key) for key in ("data.train.source", "data.dev.target", "data.test.source")),
         *((["data=multi30k_ende", "data.path=PATH"], key) for key in ("data.path", "data.corpus.path")),
         (["data=text", "data.train={source: PATH, target: x}"], "data.corpus.train.source"),
+        *((["data=treebank", "data.trees.dev=PATH"], key) for key in ("data.trees.dev", "data.corpus.files.dev")),
+        (["data=treebank", "data.path=PATH"], "data.corpus.path"),
         *(([f"{key}=PATH"], key) for key in ("outputs", "corpora", "run_dir")),
         *((["task=translate", f"{key}=PATH"], key) for key in ("checkpoint", "input", "output")),
         *((["task=score", f"{key}=PATH"], key) for key in ("hypotheses", "references", "output")),
@@ -59,6 +61,8 @@ def test_lists_of_paths_are_from_the_root(home: Path) -> None:
         str(Path("a").absolute()),
         str(home / "b"),
     ]
+    trees = [str(Path("a").absolute()), str(home / "b")]
+    assert config("data=treebank", "data.trees.train=[a,'~/b']").data.corpus.files.train == trees
     assert config("task=translate", "checkpoint=[a,5]").checkpoint == [str(Path(name).absolute()) for name in "a5"]
 
 

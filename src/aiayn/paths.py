@@ -14,6 +14,7 @@ SPLITS, SIDES = ("train", "dev", "test"), ("source", "target")
 PATHS = (
     *("outputs", "corpora", "run_dir", "data.path", "data.corpus.path", "data.tokenizer", "training.initialize"),
     *(f"data.{split}.{side}" for split in (*SPLITS, *(f"corpus.{split}" for split in SPLITS)) for side in SIDES),
+    *(f"data.{trees}.{split}" for trees in ("trees", "corpus.files") for split in SPLITS),
     *("checkpoint", "checkpoints", "run", "input", "output", "folder", "against", "plan.output"),
     *("hypotheses", "references", "source", "target", "a", "b"),
     *("metrics.evalb.parameters", "metrics.evalb_40.parameters"),
@@ -26,8 +27,11 @@ READ = {
     *("metrics.evalb.parameters", "metrics.evalb_40.parameters"),
 }
 NEEDED = {f"data.corpus.{split}.{side}" for split in SPLITS[:2] for side in SIDES}
-MIXED = re.compile(r"data\.mixture\..*\.corpus\.train\.(source|target)")  # is needed, too
-TO_LEARN_FROM = {*NEEDED, *(f"data.corpus.test.{side}" for side in SIDES), "data.tokenizer", "training.initialize"}
+MIXED = re.compile(r"data\.mixture\..*\.corpus\.(train\.(source|target)|files\.train)")
+TO_LEARN_FROM = {
+    *(*NEEDED, *(f"data.corpus.test.{side}" for side in SIDES), *(f"data.trees.{split}" for split in SPLITS)),
+    *("data.tokenizer", "training.initialize"),
+}
 
 
 def paths_of(cfg: DictConfig) -> Iterator[tuple[str, DictConfig, str]]:

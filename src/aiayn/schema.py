@@ -14,7 +14,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 
-from aiayn.paths import MIXED, NEEDED, READ, TO_LEARN_FROM, paths_of
+from aiayn.paths import MIXED, NEEDED, READ, SIDES, TO_LEARN_FROM, paths_of
 
 PROJECT = Path(__file__).parents[2]
 TRAIN, PREPARE = "aiayn.commands.train.train", "aiayn.commands.prepare.prepare"
@@ -140,6 +140,7 @@ class InferenceConfig:
     beam: int = MISSING
     alpha: float = MISSING
     beta: float = MISSING
+    well_formed: bool = False
     max_extra_length: int = MISSING
     tokens_per_batch: int = MISSING
     temperature: float | None = None  # null: search with the beam
@@ -228,7 +229,7 @@ def check_run(cfg: DictConfig, folder: Path) -> None:
         mixed = MIXED.fullmatch(key)
         if key in READ or (learns and (mixed or key in TO_LEARN_FROM)):
             given = key.replace("data.corpus", "data")
-            if (value := part[name]) is None and (mixed or key in NEEDED):
+            if (value := part[name]) is None and (key in NEEDED or (mixed and name in SIDES)):
                 raise ValueError(f"{given} is not set; give a file of text, one sentence a line.")
             for path in value if isinstance(value, ListConfig) else [value]:
                 if isinstance(path, str) and not Path(path).exists():

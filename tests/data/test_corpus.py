@@ -295,6 +295,45 @@ def test_bytes_to_fall_back_on_make_another_corpus_and_their_absence_the_same_as
     assert with_bytes.statistics["settings"].keys() - without.statistics["settings"].keys() == {"byte_fallback"}
 
 
+class Symbols(Lines):
+    """A parallel text whose targets are symbols."""
+
+    def symbols(self) -> list[str]:
+        return ["(S", ")S", ",", "XX"]
+
+
+TREES: Pairs = [(source, "(S XX , (S XX )S XX )S") for source, _ in TRAIN]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_symbols_of_a_corpus_are_pieces_of_the_target_s_vocabulary(tmp_path: Path, shared: bool) -> None:
+    dev = [("the dog saw a house , XX", "(S XX )S"), ("a dog", "(S (NP XX )NP )S")]
+    found = prepared(Symbols(TREES, dev=dev), tmp_path, vocab_size=29, shared_vocabulary=shared, duplicates=False)
+    assert decoded(found, "train") == TREES
+    assert found.pairs("train").target.lengths.tolist() == [8] * len(TREES)
+    assert decoded(found, "dev")[0][1] == dev[0][1]
+    assert UNK in found.pairs("dev").target[1]  # a symbol that train has not is text
+    symbols = {f"\u2581{symbol}" for symbol in Symbols().symbols()}
+    source, target = (set(side.vocabulary) for side in (found.vocabularies.source, found.vocabularies.target))
+    assert symbols <= target
+    assert bool(symbols & source) == shared
+    assert Corpus.open(found.path).vocabularies.hash == found.vocabularies.hash
+
+
+def test_a_corpus_without_symbols_is_prepared_as_ever(tmp_path: Path) -> None:
+    """Its name is the hash of what it is made from: another would prepare every older corpus anew."""
+
+    class Text(Lines):
+        """No module of one's own tells it from others."""
+
+    Text.__module__ = "aiayn.data.corpora.text"
+    found = prepared(Text(), tmp_path)
+    assert found.path.name == "bbaf7d85f478e001"
+    model = (found.path / "tokenizer.model").read_bytes()
+    assert model == Tokenizer.train([side for pair in TRAIN for side in pair], vocab_size=47).model
+    assert not any("symbol" in key for key in found.statistics["settings"])
+
+
 PROGRAM = """
 import sys, time
 from pathlib import Path

@@ -187,3 +187,30 @@ def test_a_shared_vocabulary_is_the_tokenizer_and_a_pair_is_another(tokenizer: T
         again = Vocabularies.of(found.models)
         assert (again.shared, again.hash) == (found.shared, found.hash)
         assert pickle.loads(pickle.dumps(found)).shared == found.shared
+
+
+SYMBOLS = ["''", '"', "``", ",", ",x", 'a,"b', "\\\\", "$", "#", ".", ":", "-LRB-", "(S", "(SBAR", ")S", "XX"]
+
+
+def test_a_symbol_is_one_id_and_decodes_to_itself() -> None:
+    text = "The girl saw XX boats ."
+    learnt = Tokenizer.train([*SENTENCES, text], vocab_size=73, symbols=SYMBOLS)
+    ids = learnt.encode([*SYMBOLS, " ".join(SYMBOLS)])
+    assert [len(one) for one in ids] == [1] * len(SYMBOLS) + [len(SYMBOLS)]
+    assert len({int(one[0]) for one in ids}) == len(SYMBOLS)
+    assert learnt.decode(ids) == [*SYMBOLS, " ".join(SYMBOLS)]
+    for sentence in (*SENTENCES, text, "(S XX (SBAR The dog )S", "the XXgirl", "sees. sees."):
+        assert learnt.decode(learnt.encode([sentence])) == [sentence]
+
+
+def test_symbols_take_nothing_from_other_text_and_none_change_nothing(tokenizer: Tokenizer) -> None:
+    assert Tokenizer.train(SENTENCES, vocab_size=61, symbols=[]).model == tokenizer.model
+    with_symbols = Tokenizer.train(SENTENCES, vocab_size=61 + 2, symbols=["(S", ")S"])
+    assert set(with_symbols.vocabulary) == {*tokenizer.vocabulary, "\u2581(S", "\u2581)S"}
+
+
+def test_a_vocabulary_without_room_for_the_symbols_is_refused_with_the_smallest_possible() -> None:
+    with pytest.raises(ValueError, match=r"data\.vocab_size=9 has no room for .*; give at least (\d+)") as refused:
+        Tokenizer.train(SENTENCES, vocab_size=9, symbols=SYMBOLS)
+    least = int(re.search(r"at least (\d+)", str(refused.value))[1])  # type: ignore[index]
+    assert Tokenizer.train(SENTENCES, vocab_size=least, symbols=SYMBOLS).vocab_size == least

@@ -125,12 +125,20 @@ def test_a_plan_refuses_a_mixture_without_text_and_costs_what_its_steps_cost(tol
 
 def test_paths_in_a_mixture_are_from_the_root_and_where_text_lies_is_no_experiment(tmp_path: Path) -> None:
     cfg = OmegaConf.create(
-        {"data": {"mixture": {"x": {"weight": 1, "corpus": {"path": "a", "train": {"source": ["b"]}}}}}}
+        {
+            "data": {
+                "mixture": {
+                    "x": {"weight": 1, "corpus": {"path": "a", "train": {"source": ["b"]}, "files": {"train": "c"}}}
+                }
+            }
+        }
     )
     make_absolute(cfg)
     corpus = cfg.data.mixture.x.corpus
-    assert (corpus.path, corpus.train.source) == (str(Path("a").absolute()), [str(Path("b").absolute())])
-    assert set(identity(OmegaConf.to_container(cfg))) == {"data.mixture.x.weight", "data.mixture.x.corpus.train.source"}
+    found = [corpus.path, *corpus.train.source, corpus.files.train]
+    assert found == [str(Path(name).absolute()) for name in "abc"]
+    of_text = {f"data.mixture.x.corpus.{key}" for key in ("train.source", "files.train")}
+    assert set(identity(OmegaConf.to_container(cfg))) == {"data.mixture.x.weight", *of_text}
 
 
 class Own:

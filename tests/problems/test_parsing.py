@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import composed
+from omegaconf import OmegaConf
 
+from aiayn.commands.inputs import metric_options
 from aiayn.data.trees import leaves, linearised
 from aiayn.evaluation.metrics.evalb import Evalb
 from aiayn.evaluation.metrics.mended import Mended
@@ -70,3 +72,13 @@ def test_files_of_trees_are_a_corpus(tmp_path: Path) -> None:
     assert problem.text("dev")[0] == ["the cat sleeps", "cat"]
     assert problem.references("dev") == ["(S (NP (DT the) (NN cat)) (VP (VBZ sleeps)))", "(FRAG (NN cat))"]
     assert problem.trees.symbols() == ["(FRAG", "(NP", "(S", "(VP", ")FRAG", ")NP", ")S", ")VP", "XX"]
+
+
+def test_a_finished_parser_is_scored_as_it_was_and_not_as_the_command_lines_problem() -> None:
+    stored = OmegaConf.to_container(composed("data=treebank_generated"), resolve=True)
+    assert isinstance(stored, dict)
+    stored["metrics"]["theirs"] = {"_target_": "os.system"}
+    assert list(metric_options(composed(), stored)) == ["evalb", "evalb_40", "mended", "perplexity"]
+    own = OmegaConf.to_container(composed("metrics=[bleu,perplexity]"), resolve=True)
+    assert isinstance(own, dict)
+    assert "chrf" in metric_options(composed(), own)  # of the same problem, the command line's

@@ -118,15 +118,19 @@ def described(inference: Mapping[str, Any]) -> str:
 def metric_options(cfg: DictConfig, stored: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """What the metrics of the command line are built from, by key: options of the stored config but for those set.
 
-    Which class counts the command line says alone: a stranger may have written the stored config.
+    Which class counts the command line says alone: a stranger may have written the stored config. Where it names none,
+    a run of another problem has its own metrics, those of ours among them.
 
     Raises:
         ValueError: if an option is of another type than the metric takes.
     """
     check_groups(cfg, "metrics")
     keys, found = overridden(), {}
-    for key, chosen in cfg.metrics.items():
-        own = stored.get("metrics", {}).get(key)
+    listed, kept = cfg.metrics, stored.get("metrics", {})
+    if "metrics" not in keys and (stored.get("problem") or cfg.problem).get("_target_") != cfg.problem.get("_target_"):
+        listed = {key: own for key, own in kept.items() if own.get("_target_") in ours("metrics")}
+    for key, chosen in listed.items():
+        own = kept.get(key)
         taken = {
             name: own[name]
             for name in (own if isinstance(own, Mapping) else ())

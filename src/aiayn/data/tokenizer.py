@@ -13,10 +13,12 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 
 PAD, UNK, BOS, EOS = range(4)
 SPACE = "\u2581"  # in pieces; one that begins with it begins a word
@@ -115,6 +117,17 @@ class Tokenizer:
     def vocabulary(self) -> list[str]:
         """What each id stands for, in order; no two are the same."""
         return self.pieces(range(self.vocab_size))
+
+    @cached_property
+    def symbols(self) -> dict[str, int]:
+        """The words that were given one id each, and the ids."""
+        model = sentencepiece_model_pb2.ModelProto.FromString(self.model)  # type: ignore[attr-defined]
+        user_defined = model.SentencePiece.USER_DEFINED
+        return {
+            piece.piece.removeprefix(SPACE): place
+            for place, piece in enumerate(model.pieces)
+            if piece.type == user_defined
+        }
 
     def encode(self, sentences: Sequence[str]) -> list[np.ndarray]:
         """Split sentences into ids, one int32 array a sentence, without special symbols.

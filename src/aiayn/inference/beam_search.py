@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from aiayn.data.tokenizer import BOS, EOS, UNK
+from aiayn.inference.well_formed import Symbols, Trees
 from aiayn.model.model import Model
 
 NEVER = -torch.inf
@@ -86,6 +87,7 @@ def search(
     beta: float = 5.0,
     max_extra_length: int = 50,
     n_best: int = 1,
+    symbols: Symbols | None = None,
 ) -> list[list[Hypothesis]]:
     """Find likely targets; the same ones for a sentence alone and in a batch.
 
@@ -97,6 +99,7 @@ def search(
         beta: Of the length penalty; the smaller, the more a short target is penalised.
         max_extra_length: A target, with EOS, has at most this many tokens more than its source, with EOS.
         n_best: How many hypotheses are wanted; the search goes on until no other can be among them.
+        symbols: Of the vocabulary, for targets that are trees; None: targets are free.
 
     Returns:
         For each sentence its finished hypotheses, at least one and at most `beam`, best first; without BOS and padding.
@@ -114,6 +117,7 @@ def search(
         length_penalty=partial(length_penalty, alpha=alpha, beta=beta),
         n_best=n_best,
         forbidden=(model.pad_id, UNK, BOS),
+        trees=None if symbols is None else symbols.trees(source, limit),
     )
     state: Any = model.start(source)
     while beams.limits:
@@ -140,6 +144,7 @@ class _Beams:
         length_penalty: Callable[[Tensor | int], Tensor],
         n_best: int,
         forbidden: Sequence[int],
+        trees: Trees | None,
     ) -> None:
         rows, device = len(limit), limit.device
         self.beam, self.length_penalty, self.forbidden = beam, length_penalty, torch.tensor(forbidden, device=device)
@@ -152,6 +157,7 @@ class _Beams:
         self.log_probability = torch.zeros(rows, 1, device=device)  # (rows, beam)
         self.tokens = torch.full((rows, 1, 1), BOS, device=device)  # from BOS on, (rows, beam, length)
         self.live = np.ones((rows, 1), dtype=bool)  # on the host, (rows, beam)
+        self.trees = trees
         self.finished: list[tuple[list[int], Tensor, Tensor, Tensor]] = []
 
     def extend(self, logits: Tensor) -> Tensor:
@@ -178,12 +184,16 @@ class _Beams:
         self.log_probability, order = going[:, :width], order[:, :width]
         parent, token = parent.gather(1, order), token.gather(1, order)
         self.tokens = torch.cat([_gather(self.tokens, parent), token[:, :, None]], dim=2)
+        if self.trees is not None:
+            self.trees.follow(parent, token)
         return parent
 
     def _candidates(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The best continuations of each row, best first: log-probability, parent and token, each `(rows, beam)`."""
         scores = logits.log_softmax(2)
         scores.index_fill_(2, self.forbidden, NEVER)
+        if self.trees is not None:
+            scores.masked_fill_(~self.trees.allowed(), NEVER)
         if min(self.limits) <= self.tokens.size(2):
             ending = scores[:, :, EOS].clone()
             scores.masked_fill_((self.limit <= self.tokens.size(2))[:, None, None], NEVER)
@@ -214,6 +224,8 @@ class _Beams:
         index = torch.tensor(rows, dtype=torch.long).to(self.limit.device, non_blocking=True)
         for name in ("limit", "penalty", "places", "best", "log_probability", "tokens"):
             setattr(self, name, getattr(self, name)[index])
+        if self.trees is not None:
+            self.trees.select(index)
 
     def hypotheses(self, sentences: int) -> list[list[Hypothesis]]:
         """The finished hypotheses of each sentence, best first, the shorter of equals first."""
@@ -300,6 +312,7 @@ def decode(
     max_extra_length: int = 50,
     tokens_per_batch: int = 4096,
     n_best: int = 1,
+    symbols: Symbols | None = None,
     progress: Callable[[int], None] = lambda sentences: None,
 ) -> list[list[Hypothesis]]:
     """Translate encoded sentences, in the order given; longest first, so that batches hold little padding.
@@ -314,6 +327,7 @@ def decode(
         tokens_per_batch: Positions that the targets of a batch may take up, for one beam, were all of the greatest
             length; bounds memory. A sentence that takes more goes alone.
         n_best: As in `search`.
+        symbols: As in `search`.
         progress: Called with the number of sentences of each batch that is done.
 
     Returns:
@@ -325,7 +339,14 @@ def decode(
     result: list[list[Hypothesis]] = [[]] * len(sources)
     for indices, source in batches(model, sources, tokens_per_batch=tokens_per_batch, extra=max_extra_length):
         found = search(
-            model, source, beam=beam, alpha=alpha, beta=beta, max_extra_length=max_extra_length, n_best=n_best
+            model,
+            source,
+            beam=beam,
+            alpha=alpha,
+            beta=beta,
+            max_extra_length=max_extra_length,
+            n_best=n_best,
+            symbols=symbols,
         )
         for index, hypotheses in zip(indices, found, strict=True):
             result[index] = hypotheses[:n_best]

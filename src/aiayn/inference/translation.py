@@ -11,11 +11,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from aiayn.checkpoints.checkpoint import Checkpoint, is_exported, read
-from aiayn.data.tokenizer import SPACE, Tokenizer, Vocabularies
+from aiayn.data.tokenizer import Tokenizer, Vocabularies
 from aiayn.data.trees import tree_of
 from aiayn.inference import ctranslate2_decoder, ensemble, export, sampling
 from aiayn.inference.beam_search import Hypothesis, decode, length_penalty
 from aiayn.inference.ctranslate2_decoder import Exported
+from aiayn.inference.well_formed import Symbols
 from aiayn.model.model import Model
 from aiayn.progress import progress
 
@@ -117,8 +118,7 @@ class Translator:
             ValueError: if the model was not trained on trees, or as `check_sentences`.
         """
         check_sentences(sentences)
-        pieces = set(self.vocabularies.target.vocabulary)
-        if not any(piece[:2] == f"{SPACE}(" and f"{SPACE}){piece[2:]}" in pieces for piece in pieces if len(piece) > 2):
+        if not self.vocabularies.target.symbols:
             raise ValueError("the model was trained on no trees, so it cannot parse; give a run of problem=parsing.")
         words = [sentence.replace("(", "-LRB-").replace(")", "-RRB-").split() for sentence in sentences]
         decoded = self.translate([" ".join(of_one) for of_one in words], silent=silent)
@@ -230,13 +230,14 @@ def translator(
     max_extra_length: int,
     tokens_per_batch: int,
     beta: float = 5.0,
+    well_formed: bool = False,
     temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int | None = None,
     max_source_length: int | None = None,
 ) -> Translator:
-    """A `Translator` with a model, on whatever device it is; beam to seed are `inference`; older ones have no beta.
+    """A `Translator` with a model, on whatever device it is; beam to seed are `inference`; older ones lack some.
 
     Without a temperature it searches with a beam, with one it draws samples.
 
@@ -250,11 +251,18 @@ def translator(
             raise ValueError(
                 "inference.top_k and inference.top_p are of sampling; set inference.temperature too, as 1."
             )
+        if isinstance(model, Exported) and well_formed:
+            raise ValueError("inference.well_formed=true needs backend=torch; CTranslate2 knows no trees.")
+        trees = {"symbols": Symbols(vocabularies)} if well_formed else {}
         of_its_kind: Any = ctranslate2_decoder.decode if isinstance(model, Exported) else decode
-        beamed = partial(of_its_kind, model, **settings)
+        beamed = partial(of_its_kind, model, **settings, **trees)
         search = distinct(beamed, vocabularies.target, beam=beam, tokens_per_batch=tokens_per_batch)
     elif isinstance(model, Exported):
         raise ValueError("samples are drawn with backend=torch; with CTranslate2 give inference=beam or greedy.")
+    elif well_formed:
+        raise ValueError(
+            "inference.well_formed=true is of a search, and inference.temperature draws; leave one of them."
+        )
     else:
         settings |= {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": 1 if seed is None else seed}
         sampling.check(**{key: settings[key] for key in ("temperature", "top_k", "top_p", "seed")}, n_best=1)

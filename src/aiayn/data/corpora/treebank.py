@@ -48,13 +48,14 @@ class Treebank(Trees):
     """Trees of files, one a line or over several, as in .mrg; plain or ".gz".
 
     Args:
-        path: A folder with the Penn Treebank's sections as folders, 00 to 24, of .mrg files; where `files` names none.
+        path: A folder with the Penn Treebank's sections as folders, 00 to 24, of .mrg files, plain or .gz; where
+            `files` names none.
         sections: First and last section of each split, both in it.
         files: A file, or a list of them, for each split.
         tags: See `Trees`.
 
     Raises:
-        ValueError: if neither is given.
+        ValueError: if neither is given, or sections are not two numbers.
     """
 
     def __init__(
@@ -62,18 +63,25 @@ class Treebank(Trees):
         *,
         path: str | Path | None,
         sections: Mapping[str, Sequence[int]],
-        files: Mapping[str, Any],
+        files: Mapping[str, Any] | None,
         tags: bool = False,
     ) -> None:
         super().__init__(tags=tags)
         self.path = None if path is None else Path(path)
         self.sections = sections
-        self.given = {split: files[split] for split in SPLITS if files.get(split)}
+        self.given = {split: files[split] for split in SPLITS if files and files.get(split)}
         if not self.given and (self.path is None or not self.path.is_dir()):
             raise ValueError(
                 f"data.path={path} is no folder of a treebank's sections, and data.trees names no files; give "
                 "data.trees.train and data.trees.dev, or data.path."
             )
+        if not isinstance(sections, Mapping):
+            raise ValueError(f"data.sections must name the sections of train, dev and test, got {sections}.")
+        for split, ends in sections.items():
+            if not (isinstance(ends, Sequence) and [type(end) for end in ends] == [int, int] and ends[0] <= ends[1]):
+                raise ValueError(
+                    f"data.sections.{split} must be the first and the last section, such as [2, 21], got {ends}."
+                )
 
     def splits(self) -> list[str]:
         """Those whose files are given, or all three of a folder of sections."""
@@ -94,7 +102,8 @@ class Treebank(Trees):
             return found
         assert self.path is not None
         first, last = self.sections[split]
-        found = [file for part in range(first, last + 1) for file in sorted((self.path / f"{part:02}").glob("*.mrg*"))]
+        folders = [self.path / f"{part:02}" for part in range(first, last + 1)]
+        found = [file for folder in folders for end in (".mrg", ".mrg.gz") for file in sorted(folder.glob(f"*{end}"))]
         if not found:
             raise ValueError(
                 f"data.path={self.path} has no *.mrg file in the sections {first:02} to {last:02}, {split}."
