@@ -10,6 +10,7 @@ from conftest import CommandLine
 from aiayn.commands import parse as command
 from aiayn.data.tokenizer import Tokenizer, Vocabularies
 from aiayn.data.trees import leaves
+from aiayn.evaluation.metrics.evalb import COLUMNS, Evalb
 from aiayn.inference.beam_search import Hypothesis
 from aiayn.inference.translation import Translator
 
@@ -40,6 +41,21 @@ def test_every_sentence_has_a_tree_over_its_words(vocabularies: Vocabularies) ->
         "(S (NP (XX a) (XX b)) (XX c) (XX d))",
     ]
     assert [leaves(tree)[0] for tree in found[:1]] == [["a", "dog", "sleeps"]]
+
+
+def test_punctuation_has_its_tag_so_that_evalb_leaves_it_out_in_both_trees(vocabularies: Vocabularies) -> None:
+    gold = "(S (NP (-LRB- -LRB-) (NN a) (-RRB- -RRB-)) (, ,) (. ?))"
+    [tree] = parser(vocabularies, "(S (NP XX XX XX )NP XX XX )S").parse(["( a ) , ?"])
+    assert tree == gold.replace("NN", "XX")
+    counts = dict(zip(COLUMNS, Evalb().counts([tree], [[gold]], None)[0].tolist(), strict=True))
+    assert [counts[key] for key in ("error", "complete", "words")] == [0, 1, 3]
+
+
+def test_tags_that_were_learned_stay() -> None:
+    symbols = ["(S", ")S", "DT", "."]
+    lines = ["a dog ,", " ".join(symbols)]
+    learned = Vocabularies.joint(Tokenizer.train(lines, vocab_size=22, symbols=symbols))
+    assert parser(learned, "(S DT DT . )S").parse(["a dog ,"]) == ["(S (DT a) (DT dog) (. ,))"]
 
 
 def test_a_model_of_no_trees_does_not_parse() -> None:

@@ -15,6 +15,12 @@ from aiayn.data.parallel_text import read_lines
 ANY = "XX"  # in the place of every tag
 TOP = "TOP"  # above what has no single root; EVALB's parameters leave it out
 TRACE = "-NONE-"  # the tag of what is no word
+# Of words whose form decides their tag in the Penn Treebank. EVALB leaves some out by it, in both trees or in none.
+PUNCTUATION = {
+    **{word: word for word in (",", "``", "''", "-LRB-", "-RRB-", "$", "#")},
+    **dict.fromkeys((".", "?", "!"), "."),
+    **dict.fromkeys((":", ";", "--", "..."), ":"),
+}
 # Of a bracket's label: function tags, indices and alternatives. -LRB- and the like are whole labels.
 FUNCTION = re.compile(r"(?<=.)[-=|].*")
 # White space is that of ASCII: a word may hold a thin space.
@@ -102,6 +108,11 @@ def leaves(tree: str) -> tuple[list[str], list[str]]:
     """Its words, and their tags."""
     found = [(token[2], token[1]) for token in TOKEN.finditer(tree) if token.lastindex == 2]
     return [word for word, _ in found], [tag for _, tag in found]
+
+
+def tags_by_form(words: Sequence[str]) -> list[str]:
+    """Tags of words of which none is known: that of `PUNCTUATION`, or XX; it is the form that decides, and no tree."""
+    return [PUNCTUATION.get(word, ANY) for word in words]
 
 
 def linearised(tree: str, *, tags: bool) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from aiayn.checkpoints.checkpoint import Checkpoint, is_exported, read
 from aiayn.data.tokenizer import Tokenizer, Vocabularies
-from aiayn.data.trees import tree_of
+from aiayn.data.trees import ANY, tags_by_form, tree_of
 from aiayn.inference import ctranslate2_decoder, ensemble, export, sampling
 from aiayn.inference.beam_search import Hypothesis, decode, length_penalty
 from aiayn.inference.ctranslate2_decoder import Exported
@@ -108,7 +108,8 @@ class Translator:
     def parse(self, sentences: Sequence[str], *, silent: bool = True) -> list[str]:
         """The constituency trees of sentences, in brackets, in order; of a blank one an empty text.
 
-        Tags are XX where the model has learned none. What it writes is mended where it is no tree (`trees.tree_of`).
+        Where the model has learned no tags they are XX, but of punctuation, whose form decides. What it writes is
+        mended where it is no tree (`trees.tree_of`).
 
         Args:
             sentences: Words with white space between them; round brackets become -LRB- and -RRB-, as in treebanks.
@@ -122,7 +123,9 @@ class Translator:
             raise ValueError("the model was trained on no trees, so it cannot parse; give a run of problem=parsing.")
         words = [sentence.replace("(", "-LRB-").replace(")", "-RRB-").split() for sentence in sentences]
         decoded = self.translate([" ".join(of_one) for of_one in words], silent=silent)
-        return [tree_of(symbols, of_one)[0] if of_one else "" for symbols, of_one in zip(decoded, words, strict=True)]
+        tags = tags_by_form if ANY in self.vocabularies.target.symbols else lambda of_one: None
+        pairs = zip(decoded, words, strict=True)
+        return [tree_of(symbols, of_one, tags(of_one))[0] if of_one else "" for symbols, of_one in pairs]
 
     def n_best(
         self, sentences: Sequence[str], n: int, *, name: str = "", silent: bool = True
