@@ -165,14 +165,14 @@ def measure(folder: Path, *, pairs: int, workers: int, vocab_size: int) -> None:
     print(f"on disk: {stored:.0f} bytes a pair")
 
     started = time.process_time()
-    building = builder.Builder(text, folder, cleaning=Cleaning(max_length=None, max_ratio=None), workers=0)
+    building = builder.Builder({"text": text}, folder, cleaning=Cleaning(max_length=None, max_ratio=None), workers=0)
     held_out = {split: tuple(zip(*text.pairs(split), strict=True)) for split in ("dev", "test")}
     free = Vocabularies.joint(Free(prepared.vocabularies.source, text))  # type: ignore[arg-type]
-    building.encode(free, np.full(pairs, KEPT, np.uint8), held_out)  # type: ignore[arg-type]
+    building.encode(free, {"text": np.full(pairs, KEPT, np.uint8)}, held_out)  # type: ignore[arg-type]
     serial = (time.process_time() - started) / pairs
     parallel = stages.processor["encode"] / pairs - serial
     started = time.process_time()
-    assert not list(building.selected(np.full(pairs, False), "read"))
+    assert not list(building.selected("text", np.full(pairs, False), "read"))
     read = (time.process_time() - started) / pairs
     extrapolate(stages, pairs=pairs, read=read, serial=serial, parallel=parallel, stored=stored)
 

@@ -123,7 +123,7 @@ def makes_experiment(key: str, *, evaluation: bool, objective: str | None) -> bo
     part, _, rest = key.partition(".")
     if part == "callbacks" and "metrics" in rest.split("."):  # of which one looks at the objective
         return False
-    return not _is_under(key, WHERE_AND_HOW)
+    return not _is_under(re.sub(r"^data\.mixture\.[^.]+\.", "data.", key), WHERE_AND_HOW)
 
 
 def differing(mine: Mapping[str, Any], theirs: Mapping[str, Any], *, but: Collection[str] = ()) -> list[str]:
@@ -185,7 +185,7 @@ def made_of(config: Mapping[str, Any], *, own: bool) -> dict[str, str]:
         found = module_of(target) if key.split(".")[-1] == "_target_" and isinstance(target, str) else None
         if found and not any(found[0].startswith(f"{package}.") for package in code):
             code[found[0]] = digest(found[1])[:16]
-    text = _text_hash((config.get("data") or {}).get("corpus"), own=own)
+    text = _text_hash(config.get("data") or {}, own=own)
     others = {"initialize": (config.get("training") or {}).get("initialize")}
     others["tokenizer"] = (config.get("data") or {}).get("tokenizer")
     return {
@@ -239,12 +239,16 @@ def module_of(target: str) -> tuple[str, Path] | None:
     return found
 
 
-def _text_hash(corpus: Any, *, own: bool) -> str | None:
-    """Of the fingerprint of the corpus that a config describes."""
+def _text_hash(data: Mapping[str, Any], *, own: bool) -> str | None:
+    """Of the fingerprints of the corpora that a config of data describes."""
     with suppress(ValueError, TypeError, AttributeError, OSError, HydraException):  # no such files here, for one
+        mixed = {name: part.get("corpus") for name, part in (data.get("mixture") or {}).items()}
+        corpora = [data.get("corpus"), *(mixed[name] for name in sorted(mixed))]
         if not own:
-            check_corpus(corpus, trust=())
-        return _hash(json.dumps(instantiate(corpus, _convert_="all").fingerprint(), sort_keys=True, default=str))
+            for corpus in corpora:
+                check_corpus(corpus, trust=())
+        found = [instantiate(corpus, _convert_="all").fingerprint() for corpus in corpora]
+        return _hash(json.dumps(found if mixed else found[0], sort_keys=True, default=str))
     return None
 
 

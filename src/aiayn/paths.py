@@ -1,6 +1,7 @@
 """Which keys of a config hold a path, and what such a key may say; asked before torch is imported."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ SPLITS, SIDES = ("train", "dev", "test"), ("source", "target")
 PATHS = (
     *("outputs", "corpora", "run_dir", "data.path", "data.corpus.path", "data.tokenizer", "training.initialize"),
     *(f"data.{split}.{side}" for split in (*SPLITS, *(f"corpus.{split}" for split in SPLITS)) for side in SIDES),
-    *(f"data.trees.{split}" for split in SPLITS),
+    *(f"data.{trees}.{split}" for trees in ("trees", "corpus.files") for split in SPLITS),
     *("checkpoint", "checkpoints", "run", "input", "output", "folder", "against", "plan.output"),
     *("hypotheses", "references", "source", "target", "a", "b"),
     *("metrics.evalb.parameters", "metrics.evalb_40.parameters"),
@@ -26,6 +27,7 @@ READ = {
     *("metrics.evalb.parameters", "metrics.evalb_40.parameters"),
 }
 NEEDED = {f"data.corpus.{split}.{side}" for split in SPLITS[:2] for side in SIDES}
+MIXED = re.compile(r"data\.mixture\..*\.corpus\.(train\.(source|target)|files\.train)")
 TO_LEARN_FROM = {
     *(*NEEDED, *(f"data.corpus.test.{side}" for side in SIDES), *(f"data.trees.{split}" for split in SPLITS)),
     *("data.tokenizer", "training.initialize"),
@@ -36,11 +38,20 @@ def paths_of(cfg: DictConfig) -> Iterator[tuple[str, DictConfig, str]]:
     """The keys that hold a path, paths, or null, each with the part of the config that it is in, and its name there."""
     tests = OmegaConf.select(cfg, "data.tests") or {}
     spared = NO_PATHS.get(str(cfg.get("task")).removeprefix("aiayn.commands.").partition(".")[0], ())
-    for key in (*PATHS, *(f"data.tests.{name}.{side}" for name in tests for side in SIDES)):
+    keys = [key for key in PATHS if key not in spared]
+    yield from _set(cfg, [*keys, *(f"data.tests.{name}.{side}" for name in tests for side in SIDES)])
+    for name, mixed in (OmegaConf.select(cfg, "data.mixture") or {}).items():
+        if isinstance(mixed, DictConfig):  # what is none is refused elsewhere
+            found = _set(mixed, [key.removeprefix("data.") for key in PATHS if key.startswith("data.corpus.")])
+            yield from ((f"data.mixture.{name}.{key}", part, last) for key, part, last in found)
+
+
+def _set(cfg: DictConfig, keys: Iterable[str]) -> Iterator[tuple[str, DictConfig, str]]:
+    """Those of the keys that are there and set."""
+    for key in keys:
         above, _, name = key.rpartition(".")
         part = OmegaConf.select(cfg, above) if above else cfg
-        is_set = isinstance(part, DictConfig) and name in part and not OmegaConf.is_missing(part, name)
-        if is_set and key not in spared:
+        if isinstance(part, DictConfig) and name in part and not OmegaConf.is_missing(part, name):
             yield key, part, name
 
 

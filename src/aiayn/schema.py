@@ -3,6 +3,7 @@
 Imported by `run.py` before anything else; hence no torch here. The values, and what they mean, are in conf/.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from math import inf, nextafter
@@ -13,7 +14,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 
-from aiayn.paths import NEEDED, READ, TO_LEARN_FROM, paths_of
+from aiayn.paths import MIXED, NEEDED, READ, SIDES, TO_LEARN_FROM, paths_of
 
 PROJECT = Path(__file__).parents[2]
 TRAIN, PREPARE = "aiayn.commands.train.train", "aiayn.commands.prepare.prepare"
@@ -93,6 +94,7 @@ class DataConfig:
     dev: Files = field(default_factory=Files)
     test: Files = field(default_factory=Files)
     tests: dict[str, Any] = field(default_factory=dict)  # further test sets, by name, as test
+    mixture: dict[str, Any] = field(default_factory=dict)  # more corpora to train on, by name: their weight and corpus
     split: str = "test"  # what task=evaluate decodes
     tokenizer: str | None = None  # a run, checkpoint or SentencePiece model whose pieces are taken, none being learnt
     shared_vocabulary: bool = True  # one tokenizer, and one embedding matrix, for both languages (section 5.1)
@@ -154,6 +156,8 @@ SCHEMAS = {"model": ModelConfig, "data": DataConfig, "training": TrainingConfig,
 
 
 ABOVE_0, ABOVE_1 = float_info.min, nextafter(1, 2)
+MOST_OFTEN = 1000  # of a corpus in an epoch
+HELD_OUT = ("dev", "test", "tests")  # arguments of a corpus that do not change what is trained on
 MOST = 2**31  # of steps and tokens; libraries count them in 32 bits
 # Least values, and values that are already too much.
 RANGES: dict[str, tuple[float, float]] = {
@@ -222,9 +226,10 @@ def check_run(cfg: DictConfig, folder: Path) -> None:
         check(OmegaConf.to_container(cfg, resolve=True))  # type: ignore[arg-type]
     learns = cfg.get("task") in (TRAIN, PREPARE) and not (folder / "result.json").exists()
     for key, part, name in paths_of(cfg):
-        if key in READ or (learns and key in TO_LEARN_FROM):
+        mixed = MIXED.fullmatch(key)
+        if key in READ or (learns and (mixed or key in TO_LEARN_FROM)):
             given = key.replace("data.corpus", "data")
-            if (value := part[name]) is None and key in NEEDED:
+            if (value := part[name]) is None and (key in NEEDED or (mixed and name in SIDES)):
                 raise ValueError(f"{given} is not set; give a file of text, one sentence a line.")
             for path in value if isinstance(value, ListConfig) else [value]:
                 if isinstance(path, str) and not Path(path).exists():
@@ -286,6 +291,27 @@ def check_built(config: Mapping[str, Any]) -> None:
             continue
         if (value := within(config, key) or {}).get("_target_") is None:
             raise ValueError(f"{key} must name its class under _target_, got {value}.")
+    check_mixture(config.get("data") or {})
+
+
+def check_mixture(data: Mapping[str, Any]) -> None:
+    """Refuse with a ValueError further corpora to train on that are none, are the main one, or have no weight."""
+    for name, mixed in (data.get("mixture") or {}).items():
+        key = f"data.mixture.{name}"
+        if not re.fullmatch(r"\w[\w-]*", str(name)):
+            raise ValueError(f"{key}: name a corpus otherwise, by letters, digits, - and _, and no - first.")
+        if not isinstance(mixed, Mapping) or mixed.keys() != {"weight", "corpus"}:
+            raise ValueError(f"{key} must have the keys weight and corpus, and no other, got {mixed}.")
+        if within(corpus := mixed["corpus"], "_target_") is None:
+            raise ValueError(f"{key}.corpus must name its class under _target_, got {corpus}.")
+        if type(weight := mixed["weight"]) not in (int, float) or not 0 < weight <= MOST_OFTEN:
+            raise ValueError(
+                f"{key}.weight must be above 0 and at most {MOST_OFTEN}, got {weight}: it is how often an epoch has a "
+                "pair of the corpus; to train without it, leave it out."
+            )
+        of_train = ({name: one for name, one in of.items() if name not in HELD_OUT} for of in (corpus, data["corpus"]))
+        if next(of_train) == next(of_train):
+            raise ValueError(f"{key}.corpus is data.corpus again, which every epoch has once; name other text.")
 
 
 def has_our_model(config: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from torch import Tensor
 from aiayn.callbacks.speed import TrainingSpeed
 from aiayn.commands.evaluate import show
 from aiayn.commands.train import read_newest, train, training_cost, twin_differences
+from aiayn.data.mixture import Mixture
 from aiayn.model.view import View
 from aiayn.problems.translation import Translation
 
@@ -97,7 +98,10 @@ def corpus() -> Any:
     source, target = (SimpleNamespace(lengths=np.array(lengths)) for lengths in ([2, 16], [4, 12]))
     pairs = SimpleNamespace(source=source, target=target, longest=17)
     sizes = SimpleNamespace(sizes={"vocab_size": 31})
-    return SimpleNamespace(vocabularies=sizes, splits=lambda: ["train"], pairs=lambda split: pairs)
+    mixture = Mixture.once(2)
+    return SimpleNamespace(
+        vocabularies=sizes, splits=lambda: ["train"], pairs=lambda split: pairs, mixture=lambda weights: mixture
+    )
 
 
 @pytest.mark.slow

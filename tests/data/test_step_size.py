@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from aiayn.data.batching import TokenBatchSampler
+from aiayn.data.mixture import Mixture
 from aiayn.data.ragged import EncodedPairs, Ragged
 from aiayn.data.step_size import StepSize, accumulation_steps, steps_in_epoch
 
@@ -30,7 +31,8 @@ def test_a_small_corpus_has_twenty_steps_or_one_a_pair(pairs: int, least: int) -
     corpus = corpus_of([11] * pairs)
     lowered = StepSize.of(corpus, 100_003, fits_corpus=True).tokens_per_batch
     cost = np.full(pairs, 13)
-    assert steps_in_epoch(cost, lowered) >= least > steps_in_epoch(cost, 100_003)
+    once = Mixture.once(pairs)
+    assert steps_in_epoch(cost, lowered, once) >= least > steps_in_epoch(cost, 100_003, once)
     assert StepSize.of(corpus, 100_003).tokens_per_batch == 100_003
 
 

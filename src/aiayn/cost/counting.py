@@ -4,7 +4,7 @@ Nothing is computed. The model stands on torch's meta device, where tensors have
 model is counted in a fraction of a second and without memory: the paper's, and what a user puts in its place.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -79,7 +79,14 @@ def pair_flops(model: Model, *, source_length: int, target_length: int, pairs: i
     return counter.get_total_flops() / pairs
 
 
-def mean_pair_flops(model: Model, *, source: np.ndarray, target: np.ndarray, pairs: int) -> float:
+def mean_pair_flops(
+    model: Model,
+    *,
+    source: np.ndarray,
+    target: np.ndarray,
+    pairs: int,
+    mean: Callable[[np.ndarray], float] = np.mean,
+) -> float:
     """As `pair_flops`, on average over the pairs of a corpus.
 
     What is done at every position grows with the lengths, attention with their squares and with their product. Five
@@ -90,17 +97,18 @@ def mean_pair_flops(model: Model, *, source: np.ndarray, target: np.ndarray, pai
         source: Lengths, with EOS, `(pairs,)`.
         target: The same of the target side.
         pairs: As for `pair_flops`.
+        mean: Of values of the pairs, where some are seen more often than others.
 
     Raises:
         ValueError: if the model cannot be counted.
     """
     unit = [
-        max(1, int(lengths.mean()) // 3) for lengths in (source, target)
+        max(1, int(mean(lengths)) // 3) for lengths in (source, target)
     ]  # all that is counted is thus below the mean
     counted = np.array([(1, 1), (2, 1), (3, 1), (1, 2), (1, 3)]) * unit
     flops = [pair_flops(model, source_length=int(s), target_length=int(t), pairs=pairs) for s, t in counted]
     coefficients = np.linalg.solve(np.stack(terms(*counted.T), axis=1), flops)
-    return float(coefficients @ [term.mean(dtype=np.float64) for term in terms(source, target)])
+    return float(coefficients @ [mean(term) for term in terms(source, target)])
 
 
 def terms(source: np.ndarray, target: np.ndarray) -> list[np.ndarray]:

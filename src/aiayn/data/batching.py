@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
+from aiayn.data.mixture import Mixture
 from aiayn.data.ragged import EncodedPairs
 from aiayn.data.replica import ALONE, Replica
 from aiayn.data.step_size import steps_in_epoch
@@ -100,6 +101,7 @@ class TokenBatchSampler(Sampler[StepRows]):
         source_lengths: Tokens with EOS, `(pairs,)`.
         target_lengths: The same of the target side.
         tokens_per_batch: What a step may cost, over all replicas and micro-batches.
+        mixture: How often an epoch has each pair; None: once.
         replica: Whose share is wanted.
         accumulation: Micro-batches of a replica in a step.
         seed: Of the order.
@@ -116,6 +118,7 @@ class TokenBatchSampler(Sampler[StepRows]):
         target_lengths: np.ndarray,
         *,
         tokens_per_batch: int,
+        mixture: Mixture | None = None,
         replica: Replica = ALONE,
         accumulation: int = 1,
         seed: int = 1,
@@ -126,7 +129,8 @@ class TokenBatchSampler(Sampler[StepRows]):
         self.cost = np.maximum(self.source_lengths, self.target_lengths)
         if not len(self.cost):
             raise ValueError("A split without pairs has no batches. Give one with at least one pair.")
-        self.steps = steps_in_epoch(self.cost, tokens_per_batch)
+        self.mixture = mixture or Mixture.once(len(self.cost))
+        self.steps = steps_in_epoch(self.cost, tokens_per_batch, self.mixture)
         self.replica, self.accumulation = replica, accumulation
         self.seed, self.shuffle = seed, shuffle
         self.epoch = self.skip = 0
@@ -147,13 +151,16 @@ class TokenBatchSampler(Sampler[StepRows]):
 
     def padding_efficiency(self) -> float:
         """Share of real tokens in this epoch's micro-batches of all replicas, source and target together."""
-        real = int(self.source_lengths.sum(dtype=np.int64) + self.target_lengths.sum(dtype=np.int64))
-        return real / sum(self._area(self._split(rows)) for rows in self._plan())
+        real = area = 0
+        for rows in self._plan():
+            real += int(self.source_lengths[rows].sum() + self.target_lengths[rows].sum())
+            area += self._area(self._split(rows))
+        return real / area
 
     def _plan(self, first_step: int = 0) -> Iterator[np.ndarray]:
         """Rows of each step, from `first_step` on."""
         random = np.random.default_rng((self.seed, self.epoch))
-        rows = np.arange(len(self.cost), dtype=np.int64 if len(self.cost) >> 31 else np.int32)
+        rows = self.mixture.rows(self.cost, seed=self.seed, epoch=self.epoch)
         if self.shuffle:
             random.shuffle(rows)  # the sorts below are stable: pairs of equal lengths stay in random order
         source, target = self.source_lengths[rows], self.target_lengths[rows]

@@ -12,7 +12,7 @@ import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from aiayn.data.cleaning import KEPT, Cleaning, NearDuplicates, pair_hashes, removed_by_rule
+from aiayn.data.mixture import MAIN
 from aiayn.data.parallel_text import ParallelText
 from aiayn.data.ragged import Ragged, RaggedWriter, encode_pairs, to_disk
 from aiayn.data.tokenizer import Normaliser, Vocabularies
@@ -38,10 +39,17 @@ Result = TypeVar("Result")
 
 
 class Builder:
-    """The stages of one build; each writes into `folder` and leaves its seconds in `seconds`."""
+    """The stages of one build; each writes into `folder` and leaves its seconds in `seconds`.
 
-    def __init__(self, text: ParallelText, folder: Path, *, cleaning: Cleaning, workers: int) -> None:
-        self.text, self.folder, self.cleaning, self.workers = text, folder, cleaning, workers
+    Args:
+        texts: By the keys of a config; training pairs come from all, what is held out from the first.
+        folder: To write in.
+        cleaning: Rules for the training pairs.
+        workers: Threads that encode.
+    """
+
+    def __init__(self, texts: Mapping[str, ParallelText], folder: Path, *, cleaning: Cleaning, workers: int) -> None:
+        self.texts, self.folder, self.cleaning, self.workers = texts, folder, cleaning, workers
         self.seconds: dict[str, float] = {}
 
     def build(
@@ -58,83 +66,96 @@ class Builder:
             sample: How many sentences of both sides those are at most.
             vocabularies: To take instead of trained ones.
         """
-        held_out = {split: _whole(self.text, split) for split in self.text.splits() if split != "train"}
+        main = next(iter(self.texts.values()))
+        held_out = {split: _whole(main, split) for split in main.splits() if split != "train"}
         with self.stage("judge"):
-            verdicts = self.judge_text(held_out, _normalisers(vocabularies))
+            verdicts = self.judge_texts(held_out, _normalisers(vocabularies))
         if vocabularies is None:
             with self.stage("tokenizer"):
-                vocabularies = train(partial(self.sample, verdicts == KEPT, pairs=sample // 2))
+                vocabularies = train(partial(self.sample, verdicts, pairs=sample // 2))
         with self.stage("encode"):
             self.write_held_out(held_out, vocabularies)
-            tokens, near = self.encode(vocabularies, verdicts, held_out)
+            encoded = self.encode(vocabularies, verdicts, held_out)
         for name, model in vocabularies.models.items():
             write(self.folder / f"{name}.model", model)
-        kept, removed = _counts(verdicts)
-        logger.info("cleaning: %d pairs read, %d kept, removed: %s", len(verdicts), kept, in_words(removed))
+        corpora = {}
+        for key, verdict in verdicts.items():
+            kept, removed = _counts(verdict, key)
+            of = f"{key}: " if len(self.texts) > 1 else ""
+            logger.info("cleaning: %s%d pairs read, %d kept, removed: %s", of, len(verdict), kept, in_words(removed))
+            corpora[key] = {"pairs_read": len(verdict), "removed": removed, "kept": kept, **encoded[key]}
+        together = _sum(list(corpora.values()))
         return {
-            "pairs_read": len(verdicts),
-            "removed": removed,
-            "kept": kept,
-            "near_held_out": near,
-            "tokens": tokens,
+            **together,
             **vocabularies.sizes,
-            "splits": {"train": kept, **{split: len(sources) for split, (sources, _) in held_out.items()}},
+            "splits": {"train": together["kept"], **{split: len(of) for split, (of, _) in held_out.items()}},
+            **({"corpora": corpora} if len(self.texts) > 1 else {}),
             "seconds": self.seconds,
         }
 
-    def judge_text(self, held_out: dict[str, Chunk], normalisers: tuple[Normaliser, Normaliser]) -> np.ndarray:
-        """Apply the rules that need no tokens; verdicts, `(pairs,)`."""
+    def judge_texts(
+        self, held_out: dict[str, Chunk], normalisers: tuple[Normaliser, Normaliser]
+    ) -> dict[str, np.ndarray]:
+        """Apply the rules that need no tokens; verdicts, `(pairs,)`, of each text."""
         seen_sources, seen_targets = (
             set(normalised([sentence.strip() for sentence in side]))
             for normalised, side in zip(normalisers, _sides(held_out), strict=True)
         )
-        verdicts, hashes = [np.empty(0, np.uint8)], [np.empty(0, np.int64)]
-        for chunk in _watched(_chunks(self.text), "judge"):
-            sources, targets = (normalised(side) for normalised, side in zip(normalisers, chunk, strict=True))
-            verdicts.append(self.cleaning.judge_text(sources, targets, held_out=(seen_sources, seen_targets)))
-            hashes.append(pair_hashes(sources, targets))
-        judged = np.concatenate(verdicts)
-        self.cleaning.judge_repetition(judged, np.concatenate(hashes))
-        _counts(judged)
-        return judged
+        found = {}
+        for key, text in self.texts.items():
+            verdicts, hashes = [np.empty(0, np.uint8)], [np.empty(0, np.int64)]
+            for chunk in _watched(_chunks(text), "judge"):
+                sources, targets = (normalised(side) for normalised, side in zip(normalisers, chunk, strict=True))
+                verdicts.append(self.cleaning.judge_text(sources, targets, held_out=(seen_sources, seen_targets)))
+                hashes.append(pair_hashes(sources, targets))
+            found[key] = np.concatenate(verdicts)
+            self.cleaning.judge_repetition(found[key], np.concatenate(hashes))
+            _counts(found[key], key)
+        return found
 
-    def sample(self, passed: np.ndarray, sides: Collection[str], *, pairs: int) -> Iterator[str]:
-        """Sentences of some sides of a uniform sample of the pairs that passed; it depends on the text alone."""
-        rows = np.flatnonzero(passed)
+    def sample(self, verdicts: Mapping[str, np.ndarray], sides: Collection[str], *, pairs: int) -> Iterator[str]:
+        """Sentences of some sides of a uniform sample of the pairs that passed; it depends on the texts alone."""
+        chosen = np.concatenate([verdict == KEPT for verdict in verdicts.values()])
+        rows = np.flatnonzero(chosen)
         if len(rows) > pairs:
-            rows = np.random.default_rng(1).choice(rows, pairs, replace=False)
-        chosen = np.zeros_like(passed)
-        chosen[rows] = True
-        for chunk in self.selected(chosen, "tokenizer"):
-            for side, sentences in zip(SIDES, chunk, strict=True):
-                if side in sides:
-                    yield from sentences
+            chosen[:] = False
+            chosen[np.random.default_rng(1).choice(rows, pairs, replace=False)] = True
+        ends = np.cumsum([len(verdict) for verdict in verdicts.values()])
+        for key, marks in zip(verdicts, np.split(chosen, ends[:-1]), strict=True):
+            for chunk in self.selected(key, marks, "tokenizer"):
+                for side, sentences in zip(SIDES, chunk, strict=True):
+                    if side in sides:
+                        yield from sentences
 
     def encode(
-        self, vocabularies: Vocabularies, verdicts: np.ndarray, held_out: dict[str, Chunk]
-    ) -> tuple[dict[str, int], int]:
+        self, vocabularies: Vocabularies, verdicts: Mapping[str, np.ndarray], held_out: dict[str, Chunk]
+    ) -> dict[str, dict[str, Any]]:
         """Write the training pairs that passed, and those that nearly are in dev or test; enter the rules by tokens.
 
         Returns:
-            Tokens by side, and how many of the pairs that are kept nearly are in dev or test, on either side.
+            Of each text the `tokens` by side, and how many of the pairs that are kept nearly are in dev or test, on
+            either side, as `near_held_out`.
         """
         known = [NearDuplicates(side if self.cleaning.held_out else []) for side in _sides(held_out)]
         encode = partial(_encode, vocabularies, self.cleaning, known)
-        chunks = self.selected(verdicts == KEPT, "encode")
-        judged, tokens, near = [], dict.fromkeys(SIDES, 0), 0
+        found = {}
         with contextlib.ExitStack() as stack:
             writers = [stack.enter_context(self.writer("train", side, vocabularies)) for side in SIDES]
             listed = stack.enter_context((self.folder / NEAR).open("w", encoding="utf-8"))
             stack.callback(to_disk, listed)
-            for verdict, alike, *encoded in _in_order(encode, chunks, workers=self.workers):
-                judged.append(verdict)
-                near += len(alike)
-                listed.writelines(f"{source}\t{target}\n" for source, target in alike)
-                for side, writer, ragged in zip(SIDES, writers, encoded, strict=True):
-                    writer.append(ragged)
-                    tokens[side] += len(ragged.tokens)
-        verdicts[verdicts == KEPT] = np.concatenate(judged)
-        return tokens, near
+            for key, passed in verdicts.items():
+                chunks = self.selected(key, passed == KEPT, "encode")
+                judged, tokens, near = [], dict.fromkeys(SIDES, 0), 0
+                for verdict, alike, *encoded in _in_order(encode, chunks, workers=self.workers):
+                    judged.append(verdict)
+                    near += len(alike)
+                    listed.writelines(f"{source}\t{target}\n" for source, target in alike)
+                    for side, writer, ragged in zip(SIDES, writers, encoded, strict=True):
+                        writer.append(ragged)
+                        tokens[side] += len(ragged.tokens)
+                passed[passed == KEPT] = np.concatenate(judged)
+                found[key] = {"near_held_out": near, "tokens": tokens}
+        return found
 
     def write_held_out(self, held_out: dict[str, Chunk], vocabularies: Vocabularies) -> None:
         """Write dev and test line for line, as text and encoded."""
@@ -148,10 +169,10 @@ class Builder:
     def writer(self, split: str, side: str, vocabularies: Vocabularies) -> RaggedWriter:
         return RaggedWriter(self.folder / f"{split}.{side}", vocab_size=getattr(vocabularies, side).vocab_size)
 
-    def selected(self, chosen: np.ndarray, stage: str) -> Iterator[Chunk]:
-        """The chosen pairs of train, `chosen` being boolean, `(pairs,)`."""
+    def selected(self, key: str, chosen: np.ndarray, stage: str) -> Iterator[Chunk]:
+        """The chosen training pairs of a text, `chosen` being boolean, `(pairs,)`."""
         start = 0
-        for chunk in _watched(_chunks(self.text), stage, total=len(chosen)):
+        for chunk in _watched(_chunks(self.texts[key]), stage, total=len(chosen)):
             marks = chosen[start : start + len(chunk[0])].tolist()
             start += len(chunk[0])
             sources, targets = (list(itertools.compress(sentences, marks)) for sentences in chunk)
@@ -221,15 +242,25 @@ def _chunks(text: ParallelText) -> Iterator[Chunk]:
         yield [source.strip() for source, _ in chunk], [target.strip() for _, target in chunk]
 
 
-def _counts(verdicts: np.ndarray) -> tuple[int, dict[str, int]]:
-    """Pairs kept, and removed by each rule; an error when none is kept."""
+def _counts(verdicts: np.ndarray, key: str) -> tuple[int, dict[str, int]]:
+    """Pairs kept, and removed by each rule; an error, with the text's key, when none is kept."""
     kept, removed = int(np.count_nonzero(verdicts == KEPT)), removed_by_rule(verdicts)
     if not kept:
         raise ValueError(
             f"No training pair is left of {len(verdicts)}, removed: {in_words(removed)}. Loosen data.cleaning or check "
-            "data.train."
+            f"{'data.train' if key == MAIN else key}."
         )
     return kept, removed
+
+
+def _sum(statistics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of counts with the same keys; what holds counts is added up likewise."""
+    return {
+        key: _sum([one[key] for one in statistics])
+        if isinstance(value, Mapping)
+        else sum(one[key] for one in statistics)
+        for key, value in statistics[0].items()
+    }
 
 
 def in_words(removed: Mapping[str, int]) -> str:

@@ -3,7 +3,8 @@
 On disk a corpus is a folder with `train.source.tokens.npy` (the sentences end to end, without special symbols) and
 `train.source.offsets.npy` (where each begins) for every split and side, dev's and test's text, `tokenizer.model` (and
 `target_tokenizer.model`, where the sides share none), `statistics.json`, and `near_held_out.tsv` (training pairs that
-are nearly in dev or test). It appears under its name when it is complete, never before.
+are nearly in dev or test). The training pairs of a mixture's corpora follow each other in the files of train. It
+appears under its name when it is complete, never before.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ import inspect
 import json
 import logging
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any, Self
 
 from aiayn.data.builder import NEAR, SIDES, Builder, write
 from aiayn.data.cleaning import Cleaning
+from aiayn.data.mixture import MAIN, Mixture
 from aiayn.data.parallel_text import ParallelText, WithSymbols
 from aiayn.data.ragged import EncodedPairs, Ragged
 from aiayn.data.tokenizer import NAMES, Tokenizer, Vocabularies, VocabularySizeError
@@ -39,7 +41,8 @@ class Corpus:
         path: Its folder.
         vocabularies: The tokenizers that encoded it.
         statistics: Pairs read, removed by each rule, and kept; those kept that are nearly in dev or test; tokens by
-            side; sizes of the vocabularies; seconds by stage; pairs by split.
+            side; sizes of the vocabularies; seconds by stage; pairs by split. Of a mixture these are sums, and
+            `corpora` has the counts of each, by its key.
     """
 
     def __init__(self, path: Path, *, vocabularies: Vocabularies, statistics: dict[str, Any]) -> None:
@@ -67,6 +70,11 @@ class Corpus:
         """Encoded pairs of a split, mapped from disk. Dev and test have a row for every line of the text."""
         return EncodedPairs(*(Ragged.open(self.path / f"{split}.{side}") for side in SIDES))
 
+    def mixture(self, weights: Mapping[str, float]) -> Mixture:
+        """How often an epoch has each training pair, where `weights` says it of the pairs of a corpus, by its key."""
+        corpora = self.statistics.get("corpora", {MAIN: self.statistics})
+        return Mixture([one["kept"] for one in corpora.values()], [weights[key] for key in corpora])
+
     def text(self, split: str) -> tuple[list[str], list[str]]:
         """Sources and targets of dev or test as they were read; the text of train is not kept."""
         files = (self.path / f"{split}.{side}.txt" for side in SIDES)
@@ -78,6 +86,7 @@ def prepare(
     text: ParallelText,
     *,
     folder: Path,
+    mixture: Mapping[str, ParallelText] | None = None,
     vocab_size: int,
     character_coverage: float,
     tokenizer_sample: int,
@@ -95,6 +104,8 @@ def prepare(
     Args:
         text: Where the sentences come from.
         folder: Holds the prepared corpora, one subfolder each.
+        mixture: Whose training pairs follow those of `text`, by their keys in the config. The vocabulary is learnt from
+            all, each pair counting once. So it is the same for all weights, which nothing here knows.
         vocab_size: Ids of the vocabulary, or of each; fewer, with a warning, where the text has no so many pieces.
         character_coverage: Share of the text's characters that get ids of their own.
         tokenizer_sample: Most sentences, both sides together, to train the tokenizers on; bounds their memory.
@@ -107,6 +118,8 @@ def prepare(
     fingerprint = text.fingerprint()  # a file that is named and not there is said first
     _check(text, tokenizer_sample=tokenizer_sample, workers=workers)
     settings: dict[str, Any] = {"text": fingerprint, "cleaning": asdict(cleaning), **_own_code(text)}
+    if mixture:
+        settings["mixture"] = {key: _mixed(other, key, text, fingerprint) for key, other in mixture.items()}
     if vocabularies is None:
         settings["vocab_size"] = vocab_size
         settings |= {"character_coverage": character_coverage, "tokenizer_sample": tokenizer_sample}
@@ -123,14 +136,14 @@ def prepare(
             if not path.exists():  # else another process built it while this one waited
                 _remove_abandoned(folder)
                 with _appearing(path) as temporary:
-                    builder = Builder(text, temporary, cleaning=cleaning, workers=workers)
+                    builder = Builder({MAIN: text, **(mixture or {})}, temporary, cleaning=cleaning, workers=workers)
                     train = partial(
                         _learnt,
                         shared=shared_vocabulary,
                         vocab_size=vocab_size,
                         character_coverage=character_coverage,
                         byte_fallback=byte_fallback,
-                        symbols=text.symbols() if isinstance(text, WithSymbols) else [],
+                        symbols=_symbols([text, *(mixture or {}).values()]),
                     )
                     statistics = builder.build(train, sample=tokenizer_sample, vocabularies=vocabularies)
                     write(temporary / "statistics.json", json.dumps(statistics | {"settings": settings}, indent=2))
@@ -161,6 +174,23 @@ def _check(text: ParallelText, *, tokenizer_sample: int, workers: int) -> None:
         raise ValueError(f"data.prepare_workers must be 0 or more, got {workers}.")
 
 
+def _mixed(text: ParallelText, key: str, main: ParallelText, fingerprint: Mapping[str, Any]) -> dict[str, Any]:
+    """What tells a corpus of a mixture from others.
+
+    Raises:
+        ValueError: if its text cannot be read, or is that of the main corpus, whose `fingerprint` is given.
+    """
+    try:
+        found = text.fingerprint()
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from error
+    held_out = {*text.splits(), *main.splits()} - {"train"}  # which some corpora have in their fingerprints
+    mine, theirs = ({name: of[name] for name in of if name not in held_out} for of in (found, fingerprint))
+    if type(text) is type(main) and mine == theirs:
+        raise ValueError(f"{key} is {MAIN} again, which every epoch has once; leave it out, or name other text.")
+    return {"text": found, **_own_code(text)}
+
+
 def _own_code(text: ParallelText) -> dict[str, Any]:
     """What else than its fingerprint tells a corpus of one's own from others: its class, and the code of its module."""
     kind = type(text)
@@ -169,6 +199,11 @@ def _own_code(text: ParallelText) -> dict[str, Any]:
     with contextlib.suppress(OSError, TypeError):  # typed at a prompt
         return {"code": [kind.__qualname__, digest(Path(inspect.getfile(kind)))]}
     return {"code": [kind.__qualname__]}
+
+
+def _symbols(texts: Sequence[ParallelText]) -> list[str]:
+    """Words of the target side that get one id each, in the order in which they come."""
+    return list(dict.fromkeys(one for text in texts if isinstance(text, WithSymbols) for one in text.symbols()))
 
 
 def _learnt(

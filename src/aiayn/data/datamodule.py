@@ -7,6 +7,7 @@ from lightning.pytorch import LightningDataModule
 
 from aiayn.data.batching import PairDataset, StepLoader, TokenBatchSampler
 from aiayn.data.corpus import Corpus
+from aiayn.data.mixture import Mixture
 from aiayn.data.replica import Replica
 
 DEV_TOKENS = 4096  # source or target tokens of a dev batch on one device
@@ -18,6 +19,7 @@ class ParallelDataModule(LightningDataModule):
     Args:
         corpus: The prepared corpus.
         held_out: Splits that are validated.
+        mixture: How often an epoch has each training pair.
         tokens_per_batch: Source and target tokens of one optimizer step over all devices, at most.
         accumulation: Micro-batches of a replica in a step.
         replica: Whose share is wanted.
@@ -31,6 +33,7 @@ class ParallelDataModule(LightningDataModule):
         corpus: Corpus,
         *,
         held_out: Sequence[str],
+        mixture: Mixture,
         tokens_per_batch: int,
         accumulation: int,
         replica: Replica,
@@ -41,6 +44,7 @@ class ParallelDataModule(LightningDataModule):
         super().__init__()
         self.corpus = corpus
         self.held_out = held_out
+        self.mixture = mixture
         self.tokens_per_batch = tokens_per_batch
         self.accumulation = accumulation
         self.replica = replica
@@ -49,7 +53,9 @@ class ParallelDataModule(LightningDataModule):
         self.workers = workers
 
     def train_dataloader(self) -> StepLoader:
-        return self._loader("train", self.tokens_per_batch, accumulation=self.accumulation, shuffle=True)
+        return self._loader(
+            "train", self.tokens_per_batch, mixture=self.mixture, accumulation=self.accumulation, shuffle=True
+        )
 
     def val_dataloader(self) -> list[StepLoader]:
         return [self._held_out(split) for split in self.held_out]
@@ -58,13 +64,16 @@ class ParallelDataModule(LightningDataModule):
         tokens = max(DEV_TOKENS, self.corpus.pairs(split).longest) * self.replica.count
         return self._loader(split, tokens, accumulation=1, shuffle=False)
 
-    def _loader(self, split: str, tokens_per_batch: int, *, accumulation: int, shuffle: bool) -> StepLoader:
+    def _loader(
+        self, split: str, tokens_per_batch: int, *, accumulation: int, shuffle: bool, mixture: Mixture | None = None
+    ) -> StepLoader:
         assert self.trainer is not None
         pairs = self.corpus.pairs(split)
         sampler = TokenBatchSampler(
             pairs.source.lengths + 1,  # with EOS
             pairs.target.lengths + 1,
             tokens_per_batch=tokens_per_batch,
+            mixture=mixture,
             replica=self.replica,
             accumulation=accumulation,
             seed=self.seed,

@@ -5,18 +5,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aiayn.data.mixture import Mixture
 from aiayn.data.ragged import EncodedPairs
 
 FEWEST_STEPS = 20  # in an epoch of a corpus that takes its budget from the recipe
 
 
-def steps_in_epoch(cost: np.ndarray, tokens_per_batch: int) -> int:
-    """Optimizer steps in an epoch of pairs that cost so much, `(pairs,)`.
+def steps_in_epoch(cost: np.ndarray, tokens_per_batch: int, mixture: Mixture) -> int:
+    """Optimizer steps in an epoch of pairs that cost so much, `(pairs,)`, each as often as a mixture has it.
 
     Raises:
         ValueError: if a pair costs more than a step may.
     """
-    longest, total = int(cost.max()), int(cost.sum(dtype=np.int64))
+    longest, total = int(cost.max()), mixture.most(cost)
     if tokens_per_batch < longest:
         raise ValueError(
             f"data.tokens_per_batch={tokens_per_batch} is smaller than the longest pair ({longest} tokens). "
@@ -25,7 +26,7 @@ def steps_in_epoch(cost: np.ndarray, tokens_per_batch: int) -> int:
     if total <= tokens_per_batch:
         return 1
     room = tokens_per_batch - longest  # an equal share of the total and the pair begun last fit the budget
-    return min(math.ceil(total / room), len(cost)) if room else len(cost)  # no step without a pair
+    return min(math.ceil(total / room), mixture.pairs) if room else mixture.pairs  # no step without a pair
 
 
 def accumulation_steps(
@@ -56,36 +57,49 @@ class StepSize:
 
     Attributes:
         tokens_per_batch: What it may cost.
+        steps: How many an epoch has.
         source_tokens: What it holds on average, EOS counted.
         target_tokens: The same of the target side.
         enough: The `tokens_per_batch` with which it would hold, on average over both sides, what it now may cost.
     """
 
     tokens_per_batch: int
+    steps: int
     source_tokens: float
     target_tokens: float
     enough: int
 
     @classmethod
-    def of(cls, pairs: EncodedPairs, tokens_per_batch: int, *, fits_corpus: bool = False) -> "StepSize":
+    def of(
+        cls,
+        pairs: EncodedPairs,
+        tokens_per_batch: int,
+        *,
+        fits_corpus: bool = False,
+        mixture: Mixture | None = None,
+    ) -> "StepSize":
         """Plan the steps of a corpus.
 
         Args:
             pairs: Its training pairs.
             tokens_per_batch: What a step may cost.
             fits_corpus: Whether it costs less where an epoch would have fewer than `FEWEST_STEPS` steps.
+            mixture: How often an epoch has each pair; None: once.
         """
         source, target = pairs.source.lengths + 1, pairs.target.lengths + 1  # with EOS
         cost = np.maximum(source, target)
-        longest, total = int(cost.max()), int(cost.sum())
-        if fits_corpus and steps_in_epoch(cost, tokens_per_batch) < FEWEST_STEPS:
+        mixture = mixture or Mixture.once(len(cost))
+        longest, total = int(cost.max()), mixture.most(cost)
+        if fits_corpus and steps_in_epoch(cost, tokens_per_batch, mixture) < FEWEST_STEPS:
             tokens_per_batch = min(tokens_per_batch, longest + max(1, (total - 1) // (FEWEST_STEPS - 1)))
-        steps = steps_in_epoch(cost, tokens_per_batch)
-        full = max(1, round(int(source.sum() + target.sum()) / 2 / tokens_per_batch))  # steps that hold the budget
+        steps = steps_in_epoch(cost, tokens_per_batch, mixture)
+        sources, targets = mixture.total(source), mixture.total(target)
+        full = max(1, round((sources + targets) / 2 / tokens_per_batch))  # steps that hold the budget
         return cls(
             tokens_per_batch,
-            source_tokens=int(source.sum()) / steps,
-            target_tokens=int(target.sum()) / steps,
+            steps=steps,
+            source_tokens=sources / steps,
+            target_tokens=targets / steps,
             enough=longest + math.ceil(total / full),
         )
 

@@ -14,6 +14,7 @@ from aiayn.checkpoints import checkpoint
 from aiayn.cost.counting import mean_pair_flops
 from aiayn.data.corpus import Corpus, prepare
 from aiayn.data.datamodule import ParallelDataModule
+from aiayn.data.mixture import MAIN, Mixture, texts_of, weights_of
 from aiayn.data.parallel_text import split_text
 from aiayn.data.replica import Replica
 from aiayn.data.step_size import StepSize
@@ -41,7 +42,7 @@ class Translation(Problem):
 
     def asked_sizes(self) -> dict[str, int]:
         """Of the vocabularies that the data name, or ask for; the text may have no so many pieces."""
-        instantiate(self.cfg.data.corpus, _convert_="all")  # refuses settings that no text follows from
+        texts_of(self.cfg.data)  # refuses settings that no text follows from
         if self.given is not None:
             return self.given.sizes
         size = self.cfg.data.vocab_size
@@ -56,8 +57,10 @@ class Translation(Problem):
     def prepare(self) -> None:
         """Clean, learn the vocabularies, encode; once for all runs with the same data settings."""
         data = self.cfg.data
+        texts = texts_of(data)
         self.corpus = prepare(
-            instantiate(data.corpus, _convert_="all"),
+            texts.pop(MAIN),
+            mixture=texts,
             folder=Path(self.cfg.outputs) / "prepared",
             vocab_size=data.vocab_size,
             character_coverage=data.character_coverage,
@@ -74,6 +77,11 @@ class Translation(Problem):
         """The prepared pairs."""
         assert self.corpus is not None
         return self.corpus
+
+    @property
+    def mixture(self) -> Mixture:
+        """How often an epoch has each training pair."""
+        return self.prepared.mixture(weights_of(self.cfg.data))
 
     @property
     def folder(self) -> Path:
@@ -99,13 +107,20 @@ class Translation(Problem):
 
     def step_size(self, tokens_per_batch: int, *, fits_corpus: bool) -> StepSize:
         """See `Problem`."""
-        return StepSize.of(self.prepared.pairs("train"), tokens_per_batch, fits_corpus=fits_corpus)
+        mixture = self.mixture
+        step = StepSize.of(self.prepared.pairs("train"), tokens_per_batch, fits_corpus=fits_corpus, mixture=mixture)
+        if self.cfg.data.mixture:
+            shares = zip(mixture.counts, mixture.sizes, self.prepared.statistics["corpora"], strict=True)
+            said = ", ".join(f"{count:,} of the {size:,} pairs of {key}" for count, size, key in shares)
+            log.info("an epoch has %d steps: %s", step.steps, said)
+        return step
 
     def batches(self, step: StepSize, *, accumulation: int, replica: Replica) -> ParallelDataModule:
         """See `Problem`."""
         return ParallelDataModule(
             self.prepared,
             held_out=self.held_out(),
+            mixture=self.mixture,
             tokens_per_batch=step.tokens_per_batch,
             accumulation=accumulation,
             replica=replica,
@@ -116,11 +131,13 @@ class Translation(Problem):
 
     def flops(self, model: Model, target_tokens: int) -> float:
         """Of so many target tokens, with the source tokens that belong to them, as `pair_flops` counts them."""
-        pairs, data = self.prepared.pairs("train"), self.cfg.data
+        pairs, data, mean = self.prepared.pairs("train"), self.cfg.data, self.mixture.mean
         source, target = pairs.source.lengths + 1, pairs.target.lengths + 1  # with EOS
         micro_batch = min(data.tokens_per_batch, data.tokens_per_device or data.tokens_per_batch)
-        each = mean_pair_flops(model, source=source, target=target, pairs=max(1, int(micro_batch // target.mean())))
-        return each * target_tokens / float(target.mean())
+        each = mean_pair_flops(
+            model, source=source, target=target, pairs=max(1, int(micro_batch // mean(target))), mean=mean
+        )
+        return each * target_tokens / mean(target)
 
     @property
     def language(self) -> str | None:

@@ -78,9 +78,8 @@ class Run:
         """What has changed since a finished run was made: `text`, `checkpoint`, packages and modules of its code."""
         if self.state != "done":
             return []
-        own, stored = (
-            (part.get("data") or {}).get("corpus") for part in (self.config, self.result.get("config") or {})
-        )
+        data = [part.get("data") or {} for part in (self.config, self.result.get("config") or {})]
+        own, stored = ((part.get("corpus"), part.get("mixture") or {}) for part in data)
         return changed(self.result, own=self.planned and own == stored)
 
     @property
