@@ -113,7 +113,7 @@ def test_a_problem_is_ours_itself_and_not_what_its_module_imports(name: str) -> 
 def test_what_conf_names_of_ours_has_its_place_and_nothing_else() -> None:
     assert "aiayn.data.corpora.numbers.Numbers" in ours("data")
     assert "aiayn.evaluation.metrics.perplexity.Perplexity" in ours("metrics")
-    assert ours("problem") == {"aiayn.problems.translation.Translation"}
+    assert ours("problem") == {"aiayn.problems.parsing.Parsing", "aiayn.problems.translation.Translation"}
     assert all(name.startswith("aiayn.data.corpora.") for name in ours("data"))
     assert all(name.startswith("aiayn.evaluation.metrics.") for name in ours("metrics"))
 

@@ -169,7 +169,7 @@ def test_a_micro_batch_is_what_training_makes_of_a_step(devices: int, per_device
 class Gated(nn.Module):
     """A feed-forward network of one's own, with a third matrix."""
 
-    def __init__(self, d_model: int, d_ff: int) -> None:
+    def __init__(self, d_model: int, d_ff: int, activation_dropout: float = 0.0) -> None:
         super().__init__()
         self.gate, self.inner, self.outer = nn.Linear(d_model, d_ff), nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
 
@@ -211,8 +211,8 @@ def test_unequal_depths_shared_keys_and_two_vocabularies_are_counted(
 class Looking(Gated):
     """A network that looks at values while it is built."""
 
-    def __init__(self, d_model: int, d_ff: int) -> None:
-        super().__init__(d_model, d_ff)
+    def __init__(self, d_model: int, d_ff: int, activation_dropout: float = 0.0) -> None:
+        super().__init__(d_model, d_ff, activation_dropout)
         self.rates = [rate.item() for rate in torch.linspace(0, 0.1, 4)]
 
 
