@@ -21,6 +21,7 @@ from aiayn.inference.export import FORBIDDEN, write_ctranslate2, write_safetenso
 from aiayn.inference.translation import load
 
 FINAL = {"_target_": "torch.nn.LayerNorm", "_partial_": True, "normalized_shape": 22}
+RMS = {"_target_": "torch.nn.RMSNorm", "_partial_": True, "normalized_shape": 22, "eps": 1e-6}
 INFERENCE = {"beam": 3, "alpha": 0.6, "max_extra_length": 7, "tokens_per_batch": 61}
 
 
@@ -46,6 +47,7 @@ def model_of(vocabularies: Vocabularies) -> Callable[..., Checkpoint]:
         encoder_layers: int = 2,
         kv_heads: int = 2,
         norm: str = "Post",
+        kind: dict[str, Any] | None = None,
         **extra: Any,
     ) -> Checkpoint:
         torch.manual_seed(seed)
@@ -55,13 +57,13 @@ def model_of(vocabularies: Vocabularies) -> Callable[..., Checkpoint]:
             "_target_": "aiayn.model.transformer.TranslationTransformer",
             "encoder_layers": encoder_layers,
             "decoder_layers": 2,
-            "end": FINAL if norm == "Pre" else None,
+            "end": kind or FINAL if norm == "Pre" else None,
             "dropout": 0.1,
             "attention": part(
                 "attention.multi_head.MultiHeadAttention", **width, heads=2, kv_heads=kv_heads, d_k=d_k, d_v=d_v
             ),
             "feed_forward": part("feed_forward.relu.FeedForward", **width, d_ff=31),
-            "norm": part(f"norm.{norm.lower()}.{norm}Norm", **width, dropout=0.1),
+            "norm": part(f"norm.{norm.lower()}.{norm}Norm", **width, dropout=0.1, kind=kind),
             "position": part(f"position.{position.lower()}.{position}Position", **width, **extra),
         }
         model = build(config, **vocabularies.sizes)
@@ -109,6 +111,8 @@ KINDS = [
     {"kv_heads": 1, "d_v": 5},
     {"encoder_layers": 3},
     {"norm": "Pre", "d_k": 3, "encoder_layers": 1},
+    {"norm": "Post", "kind": RMS},
+    {"norm": "Pre", "kind": RMS},
 ]
 
 
@@ -243,6 +247,24 @@ def test_a_part_that_ctranslate2_does_not_know_is_named(
     with pytest.raises(ValueError, match=r"quantization must be one of int8, .* got int4"):
         write_ctranslate2(loaded, tmp_path, quantization="int4")
     assert not list(tmp_path.iterdir())
+
+
+def test_norms_of_two_kinds_are_refused(model_of: Callable[..., Checkpoint], tmp_path: Path) -> None:
+    loaded = model_of(norm="Pre", kind=RMS)
+    loaded.config["model"]["norm"]["kind"] = None
+    for name in [name for name in loaded.weights if name.endswith("norm.norm.weight")]:
+        loaded.weights[name.replace("weight", "bias")] = torch.zeros(22)
+    with pytest.raises(ValueError, match="not LayerNorm and RMSNorm together; format=safetensors takes"):
+        write_ctranslate2(loaded, tmp_path)
+
+
+def test_deepnorm_is_refused(model_of: Callable[..., Checkpoint], tmp_path: Path) -> None:
+    loaded = model_of()
+    loaded.config["model"]["norm"] = part(
+        "norm.deep.DeepNorm", d_model=22, dropout=0.1, encoder_layers=2, decoder_layers=2, stack="encoder"
+    )
+    with pytest.raises(ValueError, match="does not know: DeepNorm; format=safetensors"):
+        write_ctranslate2(loaded, tmp_path)
 
 
 def test_safetensors_give_back_every_bit(model_of: Callable[..., Checkpoint], tmp_path: Path) -> None:
