@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import PARTS, composed
+from omegaconf import OmegaConf
 
 import aiayn
 from aiayn.checkpoints import checkpoint
@@ -21,7 +23,6 @@ from aiayn.inference.export import FORBIDDEN, write_ctranslate2, write_safetenso
 from aiayn.inference.translation import load
 
 FINAL = {"_target_": "torch.nn.LayerNorm", "_partial_": True, "normalized_shape": 22}
-RMS = {"_target_": "torch.nn.RMSNorm", "_partial_": True, "normalized_shape": 22, "eps": 1e-6}
 INFERENCE = {"beam": 3, "alpha": 0.6, "max_extra_length": 7, "tokens_per_batch": 61}
 
 
@@ -47,7 +48,6 @@ def model_of(vocabularies: Vocabularies) -> Callable[..., Checkpoint]:
         encoder_layers: int = 2,
         kv_heads: int = 2,
         norm: str = "Post",
-        kind: dict[str, Any] | None = None,
         **extra: Any,
     ) -> Checkpoint:
         torch.manual_seed(seed)
@@ -57,13 +57,13 @@ def model_of(vocabularies: Vocabularies) -> Callable[..., Checkpoint]:
             "_target_": "aiayn.model.transformer.TranslationTransformer",
             "encoder_layers": encoder_layers,
             "decoder_layers": 2,
-            "end": kind or FINAL if norm == "Pre" else None,
+            "end": FINAL if norm == "Pre" else None,
             "dropout": 0.1,
             "attention": part(
                 "attention.multi_head.MultiHeadAttention", **width, heads=2, kv_heads=kv_heads, d_k=d_k, d_v=d_v
             ),
             "feed_forward": part("feed_forward.relu.FeedForward", **width, d_ff=31),
-            "norm": part(f"norm.{norm.lower()}.{norm}Norm", **width, dropout=0.1, kind=kind),
+            "norm": part(f"norm.{norm.lower()}.{norm}Norm", **width, dropout=0.1),
             "position": part(f"position.{position.lower()}.{position}Position", **width, **extra),
         }
         model = build(config, **vocabularies.sizes)
@@ -111,8 +111,6 @@ KINDS = [
     {"kv_heads": 1, "d_v": 5},
     {"encoder_layers": 3},
     {"norm": "Pre", "d_k": 3, "encoder_layers": 1},
-    {"norm": "Post", "kind": RMS},
-    {"norm": "Pre", "kind": RMS},
 ]
 
 
@@ -250,21 +248,43 @@ def test_a_part_that_ctranslate2_does_not_know_is_named(
 
 
 def test_norms_of_two_kinds_are_refused(model_of: Callable[..., Checkpoint], tmp_path: Path) -> None:
-    loaded = model_of(norm="Pre", kind=RMS)
-    loaded.config["model"]["norm"]["kind"] = None
-    for name in [name for name in loaded.weights if name.endswith("norm.norm.weight")]:
-        loaded.weights[name.replace("weight", "bias")] = torch.zeros(22)
+    loaded = model_of(norm="Pre")
+    loaded.config["model"]["end"] = {**FINAL, "_target_": "torch.nn.RMSNorm"}
+    for stack in ("encoder", "decoder"):
+        del loaded.weights[f"{stack}.end.bias"]
     with pytest.raises(ValueError, match="not LayerNorm and RMSNorm together; format=safetensors takes"):
         write_ctranslate2(loaded, tmp_path)
 
 
-def test_deepnorm_is_refused(model_of: Callable[..., Checkpoint], tmp_path: Path) -> None:
-    loaded = model_of()
-    loaded.config["model"]["norm"] = part(
-        "norm.deep.DeepNorm", d_model=22, dropout=0.1, encoder_layers=2, decoder_layers=2, stack="encoder"
-    )
-    with pytest.raises(ValueError, match="does not know: DeepNorm; format=safetensors"):
-        write_ctranslate2(loaded, tmp_path)
+# Which part of a model CTranslate2 lacks.
+LACKING = {
+    "model/norm=deep": "DeepNorm",
+    "model/position=none": "NoPosition",
+    "model/position=rotary": "NoPosition, Rotary",
+    "model/position=alibi": "Alibi, NoPosition",
+    "model/position=shaw": "NoPosition, Shaw",
+    "model/position=bucketed": "Bucketed, NoPosition",
+}
+
+
+@pytest.mark.parametrize("chosen", PARTS)
+def test_a_part_of_conf_is_exported_truly_or_named(vocabularies: Vocabularies, tmp_path: Path, chosen: str) -> None:
+    torch.manual_seed(1)
+    sizes = ["layers=2", "d_model=22", "d_ff=31", "heads=2", "d_k=6", "d_v=5"]
+    cfg: Any = OmegaConf.to_container(composed(chosen, *(f"model.{size}" for size in sizes)), resolve=True)
+    model = build(cfg["model"], **vocabularies.sizes)
+    torch.nn.init.normal_(model.embedding.weight, std=0.5)
+    loaded = Checkpoint(model.state_dict(), {"model": cfg["model"], "inference": INFERENCE}, vocabularies, 17)
+    if chosen in LACKING:
+        with pytest.raises(ValueError, match=f"CTranslate2 does not know: {LACKING[chosen]}; format=safetensors"):
+            write_ctranslate2(loaded, tmp_path)
+        write_safetensors(loaded, tmp_path)
+        assert checkpoint.read(tmp_path).model()
+        return
+    read = sources(23, vocabularies.source.vocab_size)
+    found = ctranslate2_decoder.decode(exported(loaded, tmp_path / "a"), read, beam=1)
+    plain = beam_search.decode(loaded.model(), read, beam=1)
+    assert [hypotheses[0].tokens for hypotheses in found] == [hypotheses[0].tokens for hypotheses in plain]
 
 
 def test_safetensors_give_back_every_bit(model_of: Callable[..., Checkpoint], tmp_path: Path) -> None:

@@ -33,18 +33,18 @@ def around(sublayer: nn.Module, norm: Callable[[], nn.Module]) -> nn.Module:
 class EncoderLayer(nn.Module):
     """Self-attention, then the feed-forward network, each within a residual connection.
 
-    The parts come from builders, called once for each use.
+    The parts come from builders, called once for each use, that of attention with its kind: here `encoder`.
     """
 
     def __init__(
         self,
         *,
-        attention: Callable[[], nn.Module],
+        attention: Callable[..., nn.Module],
         feed_forward: Callable[[], nn.Module],
         norm: Callable[[], nn.Module],
     ) -> None:
         super().__init__()
-        self.self_attention = attention()
+        self.self_attention = attention(kind="encoder")
         self.self_attention_norm = around(self.self_attention, norm)
         self.feed_forward = feed_forward()
         self.feed_forward_norm = around(self.feed_forward, norm)
@@ -56,19 +56,22 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention, attention to the encoder's output, feed-forward; else as `EncoderLayer`."""
+    """Masked self-attention, attention to the encoder's output, feed-forward; else as `EncoderLayer`.
+
+    The kinds of attention are `decoder` and `cross`.
+    """
 
     def __init__(
         self,
         *,
-        attention: Callable[[], nn.Module],
+        attention: Callable[..., nn.Module],
         feed_forward: Callable[[], nn.Module],
         norm: Callable[[], nn.Module],
     ) -> None:
         super().__init__()
-        self.self_attention = attention()
+        self.self_attention = attention(kind="decoder")
         self.self_attention_norm = around(self.self_attention, norm)
-        self.cross_attention = attention()
+        self.cross_attention = attention(kind="cross")
         self.cross_attention_norm = around(self.cross_attention, norm)
         self.feed_forward = feed_forward()
         self.feed_forward_norm = around(self.feed_forward, norm)

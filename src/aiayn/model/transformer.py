@@ -1,6 +1,6 @@
 """The Transformer (section 3, figure 1): encoder, decoder, and the one matrix that embeds and predicts.
 
-The parts come from builders (functions without arguments that make a new module), so that the configuration chooses
+The parts come from builders (functions that make a new module), so that the configuration chooses
 their classes and no two layers share weights.
 """
 
@@ -44,7 +44,7 @@ class TranslationTransformer(Model):
         decoder_layers: int,
         d_model: int,
         dropout: float,
-        attention: Callable[[], nn.Module],
+        attention: Callable[..., nn.Module],
         feed_forward: Callable[[], nn.Module],
         norm: Callable[[], nn.Module],
         position: Callable[[], nn.Module],
@@ -61,7 +61,7 @@ class TranslationTransformer(Model):
             decoder_layers: N of the decoder.
             d_model: Width of every sub-layer's output.
             dropout: Rate on the sums of embeddings and positions; `norm` brings the rate on sub-layer outputs.
-            attention: Builds a module like `MultiHeadAttention`.
+            attention: Builds a module like `MultiHeadAttention`, from its `kind`: `encoder`, `decoder` or `cross`.
             feed_forward: Builds a module like `FeedForward`.
             norm: Builds a module like `PostNorm`.
             position: Builds a module like `SinusoidalPosition`.
