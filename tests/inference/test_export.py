@@ -254,6 +254,7 @@ LACKING = {
     "model/position=alibi": "Alibi, NoPosition",
     "model/position=shaw": "NoPosition, Shaw",
     "model/position=bucketed": "Bucketed, NoPosition",
+    "model/attention=additive": "Additive",
 }
 
 
