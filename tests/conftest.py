@@ -69,7 +69,7 @@ def command(*arguments: str) -> list[str]:
 # Every position and attention that conf has, as a command line chooses it.
 PARTS = [
     f"model/{group}={path.stem}"
-    for group in ("position", "attention")
+    for group in ("position", "attention", "feed_forward", "norm")
     for path in sorted((ROOT / "conf" / "model" / group).glob("*.yaml"))
 ]
 

@@ -247,8 +247,18 @@ def test_a_part_that_ctranslate2_does_not_know_is_named(
     assert not list(tmp_path.iterdir())
 
 
+def test_norms_of_two_kinds_are_refused(model_of: Callable[..., Checkpoint], tmp_path: Path) -> None:
+    loaded = model_of(norm="Pre")
+    loaded.config["model"]["end"] = {**FINAL, "_target_": "torch.nn.RMSNorm"}
+    for stack in ("encoder", "decoder"):
+        del loaded.weights[f"{stack}.end.bias"]
+    with pytest.raises(ValueError, match="not LayerNorm and RMSNorm together; format=safetensors takes"):
+        write_ctranslate2(loaded, tmp_path)
+
+
 # Which part of a model CTranslate2 lacks.
 LACKING = {
+    "model/norm=deep": "DeepNorm",
     "model/position=none": "NoPosition",
     "model/position=rotary": "NoPosition, Rotary",
     "model/position=alibi": "Alibi, NoPosition",

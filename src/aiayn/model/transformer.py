@@ -48,6 +48,7 @@ class TranslationTransformer(Model):
         feed_forward: Callable[[], nn.Module],
         norm: Callable[[], nn.Module],
         position: Callable[[], nn.Module],
+        decoder_norm: Callable[[], nn.Module] | None = None,
         end: Callable[[], nn.Module] | None = None,
         source_vocab_size: int | None = None,
         pad_id: int = 0,
@@ -64,6 +65,7 @@ class TranslationTransformer(Model):
             feed_forward: Builds a module like `FeedForward`.
             norm: Builds a module like `PostNorm`.
             position: Builds a module like `SinusoidalPosition`.
+            decoder_norm: Builds the decoder's, where that is another one than the encoder's, as DeepNorm's.
             end: Builds what follows the last layer of either stack, such as the final norm of pre-norm models.
             source_vocab_size: Entries of a vocabulary of the source's own; None: both sides share one.
             pad_id: Token that fills up sequences.
@@ -87,9 +89,9 @@ class TranslationTransformer(Model):
         self.source_position = position()
         self.target_position = position()
         self.dropout = Dropout(dropout)
-        parts = {"attention": attention, "feed_forward": feed_forward, "norm": norm}
-        self.encoder = Stack(encoder_layers, layer=partial(EncoderLayer, **parts), end=end)
-        self.decoder = Stack(decoder_layers, layer=partial(DecoderLayer, **parts), end=end)
+        parts = {"attention": attention, "feed_forward": feed_forward}
+        self.encoder = Stack(encoder_layers, layer=partial(EncoderLayer, **parts, norm=norm), end=end)
+        self.decoder = Stack(decoder_layers, layer=partial(DecoderLayer, **parts, norm=decoder_norm or norm), end=end)
 
     def forward(self, batch: Pairs) -> Outputs:
         """Predict every next token; no position sees later targets.

@@ -178,6 +178,12 @@ class MultiHeadAttention(nn.Module):
         for linear in (self.query, self.memory, self.output):
             nn.init.zeros_(linear.bias)
 
+    def scale_first_weights(self, factor: float) -> None:
+        """Begin with values and outputs so many times as large, not queries and keys; `model/norm=deep` calls it."""
+        with torch.no_grad():
+            self.memory.weight.unflatten(0, (self.kv_heads, -1))[:, self.d_k :].mul_(factor)
+            self.output.weight.mul_(factor)
+
     def forward(self, query: Tensor, memory: Tensor | None = None, *, view: View, cache: Cache | None = None) -> Tensor:
         """Let every query gather what it needs from the memory.
 
