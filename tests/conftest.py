@@ -66,6 +66,14 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, str(ROOT / "src" / "run.py"), *flags, *(a for a in arguments if a not in flags)]
 
 
+# Every position and attention that conf has, as a command line chooses it.
+PARTS = [
+    f"model/{group}={path.stem}"
+    for group in ("position", "attention", "feed_forward", "norm")
+    for path in sorted((ROOT / "conf" / "model" / group).glob("*.yaml"))
+]
+
+
 def composed(*overrides: str, folder: Path | None = None) -> DictConfig:
     """The config of a command line, resolved; `folder` has files beside those of conf."""
     search = [f"hydra.searchpath=[file://{folder}]"] if folder else []

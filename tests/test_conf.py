@@ -250,7 +250,7 @@ def test_help_begins_with_what_this_is_and_has_groups_and_keys() -> None:
     done = run("--help")
     assert "\nmodel: base, big, small, tiny\n" in done.stdout  # without the types, which nobody chooses
     assert done.stdout.startswith("Experiments with the Transformer")
-    assert "model/position: learned, sinusoidal" in done.stdout
+    assert "model/position: alibi, bucketed, learned, none, rotary, shaw, sinusoidal" in done.stdout
     assert "\nseed: 1\n" in done.stdout
 
 
@@ -260,7 +260,7 @@ def test_the_help_of_a_task_has_its_own_keys_first(in_process: CommandLine) -> N
     assert (done.returncode, done.stderr) == (0, "")
     own, _, general = done.stdout.partition("Experiments with the Transformer")
     assert own.startswith("task=serve: Translate over HTTP")
-    assert "model/position: learned, sinusoidal" in general
+    assert "model/position: alibi, bucketed, learned, none, rotary, shaw, sinusoidal" in general
     for file in (ROOT / "conf" / "task").glob("*.yaml"):
         overrides, choices = {"task": [f"task={file.stem}"]}, {"task": file.stem}
         sources = [{"schema": "structured", "path": ""}, {"schema": "file", "path": str(ROOT / "conf")}]

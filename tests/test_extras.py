@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, CommandLine, environment, write_checkpoint
 
+import aiayn.commands
 from aiayn.errors import explain, extras
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -41,10 +42,14 @@ def test_a_missing_package_is_one_line_with_the_extra_that_has_it(
     monkeypatch.chdir(tmp_path)
     write_checkpoint(tmp_path / "run" / "checkpoints" / "averaged.ckpt", words=["one", "two"])
     (tmp_path / "text").write_text("one\n")
-    for name in [name for name in sys.modules if re.match(rf"aiayn\.(commands|serving)\b|{package}\b", name)]:
-        monkeypatch.delitem(sys.modules, name)  # what was imported before
-    monkeypatch.setitem(sys.modules, package, None)  # so Python says that it is not there
-    done = in_process(*arguments, f"outputs={tmp_path}/outputs")
+    with monkeypatch.context() as patch:
+        for name in [name for name in sys.modules if re.match(rf"aiayn\.(commands|serving)\b|{package}\b", name)]:
+            patch.delitem(sys.modules, name)  # what was imported before
+        for name in ("commands", "serving"):  # to import them again sets these too
+            patch.delattr(aiayn, name, raising=False)
+        patch.setitem(sys.modules, package, None)  # so Python says that it is not there
+        done = in_process(*arguments, f"outputs={tmp_path}/outputs")
+    assert aiayn.commands is sys.modules["aiayn.commands"]  # as it was: what other tests have imported they can patch
     assert done.returncode == 1
     assert done.stderr == f"error: {package} is not installed; pip install '{ROOT}[{extra}]' adds it.\n"
 

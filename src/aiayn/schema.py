@@ -58,6 +58,7 @@ class ModelConfig:
     position: dict[str, Any] = MISSING
     feed_forward: dict[str, Any] = MISSING
     norm: dict[str, Any] = MISSING
+    decoder_norm: Any = None  # the decoder's, where it is another one, as in norm/deep.yaml
     end: Any = None  # what follows the last layer, such as a pre-norm's final norm; a norm's file may set it
 
 

@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import composed
+from conftest import PARTS, composed
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from aiayn.checkpoints.building import build
 from aiayn.cost.counting import described_batch, mean_pair_flops, pair_flops, parameters
+from aiayn.cost.memory import activation_bytes
 from aiayn.model.model import Model
 from aiayn.model.view import View
 from aiayn.training.loss.label_smoothing import label_smoothed_cross_entropy
@@ -114,6 +115,18 @@ def test_a_model_that_asks_for_values_is_named() -> None:
     looking = built(*SMALL, _target_=f"{__name__}.Looking")
     with pytest.raises(ValueError, match=r"TranslationTransformer cannot be counted: .* without values"):
         pair_flops(looking, source_length=17, target_length=13, pairs=1)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_part_of_conf_is_counted(part: str) -> None:
+    model, lengths = built(*SMALL, "model.d_k=6", part), {"source_length": 17, "target_length": 13}
+    least = 3 * 2 * multiplications(17, 13, vocab_size=31)
+    assert least <= pair_flops(model, **lengths, pairs=5) < 2 * least
+    assert (
+        0
+        < activation_bytes(model, pairs=3, length=11, bfloat16=True)
+        < activation_bytes(model, pairs=3, length=11, bfloat16=False)
+    )
 
 
 @pytest.mark.parametrize("size", ["tiny", "big"])

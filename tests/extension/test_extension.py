@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
 CONF = ("--config-dir", str(HERE / "conf"))
-ROWS = ("mine_near", "mine_rotary")
+ROWS = ("mine_near", "mine_kerple")
 TRUST = ["mypackage"]
 TRUSTED = f"trust=[{','.join(TRUST)}]"
 TINY = [value for value in SMALL if not value.startswith(("data.vocab_size", "inference"))]
@@ -85,7 +85,7 @@ def test_the_best_checkpoint_is_the_best_by_ones_own_metric(table: Path) -> None
 
 def test_an_auxiliary_loss_is_logged_by_its_name(table: Path) -> None:
     assert (Run.read(table / "mine_near", row="").metrics["train/balance"][1] > 0).all()
-    assert "train/balance" not in Run.read(table / "mine_rotary", row="").metrics
+    assert "train/balance" not in Run.read(table / "mine_kerple", row="").metrics
 
 
 def test_padding_has_no_part_in_an_auxiliary_loss(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +174,7 @@ def test_the_plan_counts_the_third_matrix_of_a_gated_network(in_process: Command
     def flops(feed_forward: str) -> float:
         output = tmp_path / f"{feed_forward}.json"
         sizes = (f"model/feed_forward={feed_forward}", f"plan.output={output}")
-        done = in_process(*CONF, "task=plan", "experiment=mine_rotary", *TINY, *sizes)
+        done = in_process(*CONF, "task=plan", "experiment=mine_kerple", *TINY, *sizes)
         assert done.returncode == 0, done.stderr
         return json.loads(output.read_text())["rows"][0]["flops_per_step"]
 
@@ -183,7 +183,7 @@ def test_the_plan_counts_the_third_matrix_of_a_gated_network(in_process: Command
 
 
 def test_a_run_says_the_flops_of_what_it_was_made_of(table: Path) -> None:
-    assert result(table / "mine_rotary")["flops"] > 0
+    assert result(table / "mine_kerple")["flops"] > 0
 
 
 def test_a_sweep_of_ones_own_passes_over_what_is_done(table: Path, outputs: Path, in_process: CommandLine) -> None:
@@ -210,7 +210,7 @@ def test_the_report_has_ones_own_metric_and_judges_ones_own_claim(
 ) -> None:
     done = in_process(*CONF, "task=report", "sweep=mine", "claims=mine", *TINY, f"outputs={outputs}")
     assert done.returncode == 0, done.stderr
-    assert "Attention to what is near is better than rotary positions." in done.stdout
+    assert "Attention to what is near is better than a logarithmic kernel." in done.stdout
     assert "only on these sentences" in done.stdout
     with (table / "report" / "table.csv").open() as file:
         rows = list(csv.DictReader(file))

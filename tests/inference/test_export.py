@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import PARTS, composed
+from omegaconf import OmegaConf
 
 import aiayn
 from aiayn.checkpoints import checkpoint
@@ -243,6 +245,46 @@ def test_a_part_that_ctranslate2_does_not_know_is_named(
     with pytest.raises(ValueError, match=r"quantization must be one of int8, .* got int4"):
         write_ctranslate2(loaded, tmp_path, quantization="int4")
     assert not list(tmp_path.iterdir())
+
+
+def test_norms_of_two_kinds_are_refused(model_of: Callable[..., Checkpoint], tmp_path: Path) -> None:
+    loaded = model_of(norm="Pre")
+    loaded.config["model"]["end"] = {**FINAL, "_target_": "torch.nn.RMSNorm"}
+    for stack in ("encoder", "decoder"):
+        del loaded.weights[f"{stack}.end.bias"]
+    with pytest.raises(ValueError, match="not LayerNorm and RMSNorm together; format=safetensors takes"):
+        write_ctranslate2(loaded, tmp_path)
+
+
+# Which part of a model CTranslate2 lacks.
+LACKING = {
+    "model/norm=deep": "DeepNorm",
+    "model/position=none": "NoPosition",
+    "model/position=rotary": "NoPosition, Rotary",
+    "model/position=alibi": "Alibi, NoPosition",
+    "model/position=shaw": "NoPosition, Shaw",
+    "model/position=bucketed": "Bucketed, NoPosition",
+}
+
+
+@pytest.mark.parametrize("chosen", PARTS)
+def test_a_part_of_conf_is_exported_truly_or_named(vocabularies: Vocabularies, tmp_path: Path, chosen: str) -> None:
+    torch.manual_seed(1)
+    sizes = ["layers=2", "d_model=22", "d_ff=31", "heads=2", "d_k=6", "d_v=5"]
+    cfg: Any = OmegaConf.to_container(composed(chosen, *(f"model.{size}" for size in sizes)), resolve=True)
+    model = build(cfg["model"], **vocabularies.sizes)
+    torch.nn.init.normal_(model.embedding.weight, std=0.5)
+    loaded = Checkpoint(model.state_dict(), {"model": cfg["model"], "inference": INFERENCE}, vocabularies, 17)
+    if chosen in LACKING:
+        with pytest.raises(ValueError, match=f"CTranslate2 does not know: {LACKING[chosen]}; format=safetensors"):
+            write_ctranslate2(loaded, tmp_path)
+        write_safetensors(loaded, tmp_path)
+        assert checkpoint.read(tmp_path).model()
+        return
+    read = sources(23, vocabularies.source.vocab_size)
+    found = ctranslate2_decoder.decode(exported(loaded, tmp_path / "a"), read, beam=1)
+    plain = beam_search.decode(loaded.model(), read, beam=1)
+    assert [hypotheses[0].tokens for hypotheses in found] == [hypotheses[0].tokens for hypotheses in plain]
 
 
 def test_safetensors_give_back_every_bit(model_of: Callable[..., Checkpoint], tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import linear, scaled_dot_product_attention
 
 from aiayn.model.attention import multi_head as attention
-from aiayn.model.attention.multi_head import MultiHeadAttention, Relative
+from aiayn.model.attention.multi_head import MultiHeadAttention
+from aiayn.model.position.relative import Relative
 from aiayn.model.state import Cache, keep_rows
 from aiayn.model.view import View
 

@@ -95,10 +95,14 @@ def _check_builder(key: str, part: Any) -> None:
     if isinstance(part, partial):
         for name, inner in part.keywords.items():
             _check_builder(f"{key}.{name}", inner)
+        called = {"kind": "cross"} if key == "model.attention" else {}
         try:
-            inspect.signature(part).bind()
+            inspect.signature(part).bind(**called)
         except TypeError as error:
-            raise ValueError(f"{key}._target_={part.func.__qualname__}: {error}; give it in the YAML.") from error
+            rule = (
+                "; attention is called with kind, and with what the YAML gives" if called else "; give it in the YAML"
+            )
+            raise ValueError(f"{key}._target_={part.func.__qualname__}: {error}{rule}.") from error
 
 
 def is_model(target: str) -> bool:

@@ -42,8 +42,10 @@ FORBIDDEN = -1e4  # a logit that no other comes near; float16 can hold it
 # Modules whose computation CTranslate2 has too, and those that hold them together.
 KNOWN = {
     *(TranslationTransformer, Stack, EncoderLayer, DecoderLayer, MultiHeadAttention, FeedForward, PostNorm, PreNorm),
-    *(SinusoidalPosition, LearnedPosition, Dropout, nn.ModuleList, nn.Embedding, nn.Linear, nn.LayerNorm),
+    *(SinusoidalPosition, LearnedPosition, Dropout, nn.ModuleList, nn.Embedding, nn.Linear, nn.LayerNorm, nn.RMSNorm),
 }
+
+NORMS = nn.LayerNorm, nn.RMSNorm
 
 
 def write_safetensors(loaded: Checkpoint, folder: Path) -> None:
@@ -121,7 +123,14 @@ def specification(model: TranslationTransformer, vocabularies: Vocabularies) -> 
             "CTranslate2 knows a final norm behind PreNorm, and none behind PostNorm; set model.end so, or choose "
             "format=safetensors, which takes every model."
         )
-    spec = TransformerSpec.from_config(depths, encoder[0].self_attention.heads, pre_norm=pre_norm)
+    if len(kinds := {type(module) for module in model.modules() if isinstance(module, NORMS)}) > 1:
+        raise ValueError(
+            "CTranslate2 knows models with norms of one kind, not LayerNorm and RMSNorm together; "
+            "format=safetensors takes every model."
+        )
+    spec = TransformerSpec.from_config(
+        depths, encoder[0].self_attention.heads, pre_norm=pre_norm, rms_norm=kinds == {nn.RMSNorm}
+    )
     vocabulary = vocabularies.target.vocabulary
     spec.register_source_vocabulary(vocabularies.source.vocabulary)
     spec.register_target_vocabulary(vocabulary)
@@ -149,7 +158,7 @@ def specification(model: TranslationTransformer, vocabularies: Vocabularies) -> 
         _feed_forward(found.ffn, layer.feed_forward, layer.feed_forward_norm)
     if pre_norm:
         for found, end in zip((spec.encoder, spec.decoder), ends, strict=True):
-            found.layer_norm.gamma, found.layer_norm.beta = _plain(end.weight), _plain(end.bias)
+            _norm(found.layer_norm, end)
     return spec
 
 
@@ -161,14 +170,16 @@ def _linear(spec: "LayerSpec", weight: Tensor, bias: Tensor) -> None:
     spec.weight, spec.bias = _plain(weight), _plain(bias)
 
 
-def _norm(spec: "LayerSpec", norm: PostNorm | PreNorm) -> None:
-    spec.gamma, spec.beta = _plain(norm.norm.weight), _plain(norm.norm.bias)
+def _norm(spec: "LayerSpec", norm: Any) -> None:
+    spec.gamma = _plain(norm.weight)
+    if isinstance(norm, nn.LayerNorm):
+        spec.beta = _plain(norm.bias)
 
 
 def _feed_forward(spec: "LayerSpec", feed_forward: FeedForward, norm: PostNorm | PreNorm) -> None:
     _linear(spec.linear_0, feed_forward.inner.weight, feed_forward.inner.bias)
     _linear(spec.linear_1, feed_forward.outer.weight, feed_forward.outer.bias)
-    _norm(spec.layer_norm, norm)
+    _norm(spec.layer_norm, norm.norm)
 
 
 def _self_attention(spec: "LayerSpec", attention: MultiHeadAttention, norm: PostNorm | PreNorm) -> None:
@@ -210,4 +221,4 @@ def _widened(rows: Tensor, attention: MultiHeadAttention) -> Tensor:
 def _attention_output(spec: "LayerSpec", attention: MultiHeadAttention, norm: PostNorm | PreNorm) -> None:
     _linear(spec.linear[-1], _widened(attention.output.weight.T, attention).T, attention.output.bias)
     spec.queries_scale = attention.d_k**-0.5
-    _norm(spec.layer_norm, norm)
+    _norm(spec.layer_norm, norm.norm)

@@ -22,24 +22,32 @@ def applied(part: nn.Module, x: Tensor, *others: Tensor, **seen: Any) -> Tensor:
     return found
 
 
+def around(sublayer: nn.Module, norm: Callable[[], nn.Module]) -> nn.Module:
+    """The norm and residual connection of a sub-layer; those that have `initialize` change its first weights."""
+    built = norm()
+    if initialize := getattr(built, "initialize", None):
+        initialize(sublayer)
+    return built
+
+
 class EncoderLayer(nn.Module):
     """Self-attention, then the feed-forward network, each within a residual connection.
 
-    The parts come from builders, called once for each use.
+    The parts come from builders, called once for each use, that of attention with its kind: here `encoder`.
     """
 
     def __init__(
         self,
         *,
-        attention: Callable[[], nn.Module],
+        attention: Callable[..., nn.Module],
         feed_forward: Callable[[], nn.Module],
         norm: Callable[[], nn.Module],
     ) -> None:
         super().__init__()
-        self.self_attention = attention()
-        self.self_attention_norm = norm()
+        self.self_attention = attention(kind="encoder")
+        self.self_attention_norm = around(self.self_attention, norm)
         self.feed_forward = feed_forward()
-        self.feed_forward_norm = norm()
+        self.feed_forward_norm = around(self.feed_forward, norm)
 
     def forward(self, x: Tensor, view: View) -> Tensor:
         """`(batch, source, d_model)` to `(batch, source, d_model)`."""
@@ -48,22 +56,25 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention, attention to the encoder's output, feed-forward; else as `EncoderLayer`."""
+    """Masked self-attention, attention to the encoder's output, feed-forward; else as `EncoderLayer`.
+
+    The kinds of attention are `decoder` and `cross`.
+    """
 
     def __init__(
         self,
         *,
-        attention: Callable[[], nn.Module],
+        attention: Callable[..., nn.Module],
         feed_forward: Callable[[], nn.Module],
         norm: Callable[[], nn.Module],
     ) -> None:
         super().__init__()
-        self.self_attention = attention()
-        self.self_attention_norm = norm()
-        self.cross_attention = attention()
-        self.cross_attention_norm = norm()
+        self.self_attention = attention(kind="decoder")
+        self.self_attention_norm = around(self.self_attention, norm)
+        self.cross_attention = attention(kind="cross")
+        self.cross_attention_norm = around(self.cross_attention, norm)
         self.feed_forward = feed_forward()
-        self.feed_forward_norm = norm()
+        self.feed_forward_norm = around(self.feed_forward, norm)
 
     def forward(
         self, x: Tensor, memory: Tensor, own: View, across: View, caches: tuple[Cache, Cache] | None = None

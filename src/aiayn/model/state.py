@@ -95,7 +95,7 @@ class DecoderState:
         self.length += 1
         # One slot for each position: there was never a second beam.
         mask = None if self.past.size(-1) == self.length else self.past[:, None]
-        own_view = View(here, self.positions, mask=mask)
+        own_view = View(here, self.positions, mask=mask, past=True)
         return own_view, View(here, torch.arange(sources, device=device), mask=self.memory.mask)
 
     def reorder(self, beam_index: Tensor) -> None:

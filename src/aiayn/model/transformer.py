@@ -1,6 +1,6 @@
 """The Transformer (section 3, figure 1): encoder, decoder, and the one matrix that embeds and predicts.
 
-The parts come from builders (functions without arguments that make a new module), so that the configuration chooses
+The parts come from builders (functions that make a new module), so that the configuration chooses
 their classes and no two layers share weights.
 """
 
@@ -44,10 +44,11 @@ class TranslationTransformer(Model):
         decoder_layers: int,
         d_model: int,
         dropout: float,
-        attention: Callable[[], nn.Module],
+        attention: Callable[..., nn.Module],
         feed_forward: Callable[[], nn.Module],
         norm: Callable[[], nn.Module],
         position: Callable[[], nn.Module],
+        decoder_norm: Callable[[], nn.Module] | None = None,
         end: Callable[[], nn.Module] | None = None,
         source_vocab_size: int | None = None,
         pad_id: int = 0,
@@ -60,10 +61,11 @@ class TranslationTransformer(Model):
             decoder_layers: N of the decoder.
             d_model: Width of every sub-layer's output.
             dropout: Rate on the sums of embeddings and positions; `norm` brings the rate on sub-layer outputs.
-            attention: Builds a module like `MultiHeadAttention`.
+            attention: Builds a module like `MultiHeadAttention`, from its `kind`: `encoder`, `decoder` or `cross`.
             feed_forward: Builds a module like `FeedForward`.
             norm: Builds a module like `PostNorm`.
             position: Builds a module like `SinusoidalPosition`.
+            decoder_norm: Builds the decoder's, where that is another one than the encoder's, as DeepNorm's.
             end: Builds what follows the last layer of either stack, such as the final norm of pre-norm models.
             source_vocab_size: Entries of a vocabulary of the source's own; None: both sides share one.
             pad_id: Token that fills up sequences.
@@ -87,9 +89,9 @@ class TranslationTransformer(Model):
         self.source_position = position()
         self.target_position = position()
         self.dropout = Dropout(dropout)
-        parts = {"attention": attention, "feed_forward": feed_forward, "norm": norm}
-        self.encoder = Stack(encoder_layers, layer=partial(EncoderLayer, **parts), end=end)
-        self.decoder = Stack(decoder_layers, layer=partial(DecoderLayer, **parts), end=end)
+        parts = {"attention": attention, "feed_forward": feed_forward}
+        self.encoder = Stack(encoder_layers, layer=partial(EncoderLayer, **parts, norm=norm), end=end)
+        self.decoder = Stack(decoder_layers, layer=partial(DecoderLayer, **parts, norm=decoder_norm or norm), end=end)
 
     def forward(self, batch: Pairs) -> Outputs:
         """Predict every next token; no position sees later targets.

@@ -24,6 +24,7 @@ class View:
             at one position.
         mask: Boolean, broadcastable to `(batch, heads, query, key)`; None: every query sees all keys.
         causal: Query i sees keys 0..i only; not together with a mask.
+        past: Whether the mask hides all that stands after a query, as `causal` does.
         real: Boolean, `(batch, query)`, True at queries that are not padding; None: all of them are real.
         auxiliary: Losses that parts of the model have added in this pass, by name; shared by all of its views.
     """
@@ -32,6 +33,7 @@ class View:
     key_positions: Tensor
     mask: Tensor | None = None
     causal: bool = False
+    past: bool = False
     real: Tensor | None = None
     auxiliary: dict[str, Tensor] = field(default_factory=dict)
 

@@ -16,20 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from aiayn.model.dropout import check_dropout, drop
+from aiayn.model.position.relative import Relative
 from aiayn.model.state import Cache
 from aiayn.model.view import View
-
-
-class Relative(nn.Module):
-    """What attention knows of positions besides what was added at the bottom; a part of its own, given by YAML."""
-
-    def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Queries or keys `(batch, heads, length, d_k)` as they are scored, from their `positions` `(length,)`."""
-        return x
-
-    def scores(self, query: Tensor, view: View) -> Tensor | None:
-        """What is added to the scores, broadcastable to `(batch, heads, query, key)`; None: nothing."""
-        return None
 
 
 def scaled_dot_product_attention(
@@ -108,10 +97,11 @@ class MultiHeadAttention(nn.Module):
     Args:
         d_model: Width of queries, memory and output.
         heads: That ask.
+        kind: `encoder` or `decoder`, whose self-attention it is, or `cross`, to a memory.
         d_k: Width of a key.
         d_v: Width of a value.
         kv_heads: That are asked; None: as many as `heads`.
-        relative: Builds a `Relative`; None: attention knows no positions.
+        relative: Builds a `Relative` for self-attention; None: attention knows no positions.
         attention_dropout: Share of the weights that are dropped in training; the paper drops none.
     """
 
@@ -120,6 +110,7 @@ class MultiHeadAttention(nn.Module):
         d_model: int,
         heads: int,
         *,
+        kind: str = "encoder",
         d_k: int,
         d_v: int,
         kv_heads: int | None = None,
@@ -143,7 +134,7 @@ class MultiHeadAttention(nn.Module):
         self.query = nn.Linear(d_model, heads * d_k)
         self.memory = nn.Linear(d_model, kv_heads * (d_k + d_v))
         self.output = nn.Linear(heads * d_v, d_model)
-        self.relative = None if relative is None else relative()
+        self.relative = relative() if relative is not None and kind != "cross" else None
         # Glorot over the three stacked, a smaller bound than over each: after 400 steps on the embedded corpus 0.90
         # nats, not 1.50. The paper's code stacks all three in self-attention only, and keys and values in attention to
         # a memory (tensorflow/tensor2tensor:tensor2tensor/models/common_attention.py of 2017: multihead_attention).
@@ -154,6 +145,12 @@ class MultiHeadAttention(nn.Module):
         nn.init.xavier_uniform_(self.output.weight)
         for linear in (self.query, self.memory, self.output):
             nn.init.zeros_(linear.bias)
+
+    def scale_first_weights(self, factor: float) -> None:
+        """Begin with values and outputs so many times as large, not queries and keys; `model/norm=deep` calls it."""
+        with torch.no_grad():
+            self.memory.weight.unflatten(0, (self.kv_heads, -1))[:, self.d_k :].mul_(factor)
+            self.output.weight.mul_(factor)
 
     def forward(self, query: Tensor, memory: Tensor | None = None, *, view: View, cache: Cache | None = None) -> Tensor:
         """Let every query gather what it needs from the memory.
@@ -169,9 +166,7 @@ class MultiHeadAttention(nn.Module):
             `(batch, query, d_model)`.
         """
         projected, key, value = self.project(query, memory, view=view, cache=cache)
-        dropout = self.attention_dropout if self.training else 0.0
-        bias = self._bias(projected, view)
-        context = scaled_dot_product_attention(projected, key, value, view=view, bias=bias, dropout=dropout)
+        context = self._attend(projected, key, value, view)
         return self.output(context.transpose(1, 2).flatten(2))  # (batch, query, d_model)
 
     def weights(self, query: Tensor, memory: Tensor | None = None, *, view: View) -> Tensor:
@@ -191,6 +186,14 @@ class MultiHeadAttention(nn.Module):
         # What self-attention adds to a cache stands where its queries do.
         key = self._rotated(key, view.query_positions if memory is None else view.key_positions)
         return projected, *(cache.extend(key, value) if cache is not None else (key, value))
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, view: View) -> Tensor:
+        """Context `(batch, heads, query, d_v)`; arguments as `project` gives them."""
+        bias, dropout = self._bias(query, view), self.attention_dropout if self.training else 0.0
+        if self.relative is None or not self.relative.gathers:
+            return scaled_dot_product_attention(query, key, value, view=view, bias=bias, dropout=dropout)
+        weights = drop(attention_weights(query, key, view=view, bias=bias), dropout)
+        return weights @ _for_each_head(value, self.heads) + self.relative.values(weights, view)
 
     def _rotated(self, x: Tensor, positions: Tensor) -> Tensor:
         return x if self.relative is None else self.relative.rotate(x, positions)

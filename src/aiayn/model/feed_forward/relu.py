@@ -1,5 +1,6 @@
 """The position-wise feed-forward network (section 3.3)."""
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -28,6 +29,12 @@ class FeedForward(nn.Module):
         for linear in (self.inner, self.outer):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
+
+    def scale_first_weights(self, factor: float) -> None:
+        """Begin with weights so many times as large; `model/norm=deep` calls it."""
+        with torch.no_grad():
+            self.inner.weight.mul_(factor)
+            self.outer.weight.mul_(factor)
 
     def forward(self, x: Tensor, *, view: View | None = None) -> Tensor:
         """`(..., d_model)` to `(..., d_model)`; what a position sees does not matter here."""

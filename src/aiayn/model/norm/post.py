@@ -8,12 +8,18 @@ from aiayn.model.dropout import Dropout
 
 
 class PostNorm(nn.Module):
-    """LayerNorm(x + Dropout(Sublayer(x))): the paper's order, normalisation after the addition."""
+    """LayerNorm(x + Dropout(Sublayer(x))): the paper's order, normalisation after the addition.
 
-    def __init__(self, d_model: int, dropout: float) -> None:
+    Args:
+        d_model: Width of `x`.
+        dropout: Share of the sub-layer's output that is dropped in training.
+        kind: Builds what normalises; None: the paper's LayerNorm.
+    """
+
+    def __init__(self, d_model: int, dropout: float, kind: Callable[[], nn.Module] | None = None) -> None:
         super().__init__()
         self.dropout = Dropout(dropout)
-        self.norm = nn.LayerNorm(d_model)
+        self.norm = nn.LayerNorm(d_model) if kind is None else kind()
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """Add what `sublayer` makes of `x` `(..., d_model)`, and normalise."""

@@ -12,12 +12,13 @@ class PreNorm(nn.Module):
 
     So the stack needs a norm at its end (Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture";
     tensor2tensor's default since October 2017, tensorflow/tensor2tensor:tensor2tensor/models/transformer.py).
+    Arguments as of `PostNorm`.
     """
 
-    def __init__(self, d_model: int, dropout: float) -> None:
+    def __init__(self, d_model: int, dropout: float, kind: Callable[[], nn.Module] | None = None) -> None:
         super().__init__()
         self.dropout = Dropout(dropout)
-        self.norm = nn.LayerNorm(d_model)
+        self.norm = nn.LayerNorm(d_model) if kind is None else kind()
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """Add what `sublayer` makes of the normalised `x` `(..., d_model)`."""
