@@ -34,7 +34,8 @@ generator = torch.Generator().manual_seed(1)
 for step in range(1, 301):
     x = torch.randn(torch.randint(100, 2000, (), generator=generator), 64)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        sum(linear(x if weight.shape[1] == 64 else linear(x, weights[2]), weight).sum() for weight in weights).backward()
+        hidden = [linear(x, weight) for weight in weights[:-1]]
+        (linear(hidden[-1], weights[-1]).sum() + sum(map(torch.sum, hidden))).backward()
     if step in (50, 300):
         print(next(line.split()[1] for line in Path("/proc/self/status").open() if line.startswith("VmRSS")))
 """
