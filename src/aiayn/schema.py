@@ -77,7 +77,7 @@ class CleaningConfig:
     _target_: str = "aiayn.data.cleaning.Cleaning"
     max_length: int | None = 250  # tokens of either side; null: no limit
     max_ratio: float | None = 4.0  # of the longer side to the shorter one, in tokens; null: no limit
-    held_out: bool = True  # remove dev's and test's sentences from train
+    held_out: Any = True  # remove dev's and test's sentences from train; source: those of the source side alone
     duplicates: bool = True  # remove repeated pairs
 
 
