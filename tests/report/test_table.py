@@ -11,6 +11,7 @@ from rich.console import Console
 
 from aiayn.report.agreement import Comparison
 from aiayn.report.formats import latex, markdown, to_csv, to_latex, to_markdown, to_terminal
+from aiayn.report.page import page
 from aiayn.report.plots import marginals
 from aiayn.report.rows import Row, bootstrap, rows_of
 from aiayn.report.table import columns, notes
@@ -69,6 +70,19 @@ def test_rows_of_the_paper_have_its_columns(table3: list[Row]) -> None:
         float(text) for text in re.findall(r"[+-][\d.]+", found["BLEU - base"][1].replace("\u2212", "-"))
     )
     assert low < value < high < 0
+
+
+def test_systems_that_are_not_trained_here_stand_below_with_their_reported_scores(tmp_path: Path) -> None:
+    made = config("table4", paper=PAPER) | {"report": {"others": {"Somebody (2016)": {"bleu": 24.61}}}}
+    write_run(tmp_path / "table4", made)
+    rows = read(tmp_path)
+    found = cells(rows)
+    assert found["row"] == ["table4", "Somebody (2016)"]
+    assert found["BLEU paper"] == ["25.8", "24.61"]
+    assert found["BLEU"][1] == found["state"][1] == found["params"][1] == ""
+    assert "Somebody (2016)" in page("", rows, [], [], Comparison([], ""), [])
+    assert to_latex(rows, []).count(r"\midrule") == 2
+    assert "Somebody" not in to_csv(rows)
 
 
 def test_where_no_run_has_the_papers_bleu_the_head_says_what_is_subtracted(tmp_path: Path) -> None:

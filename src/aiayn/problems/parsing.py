@@ -23,6 +23,11 @@ class Parsing(Translation):
 
     output = "tree"
 
+    def asked_sizes(self) -> dict[str, int]:
+        """See `Translation`; data without trees are refused."""
+        _ = self.trees
+        return super().asked_sizes()
+
     @property
     def language(self) -> None:
         """None: trees are not tokenised."""

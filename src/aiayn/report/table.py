@@ -101,7 +101,21 @@ def columns(rows: Sequence[Row]) -> list[Column]:
             Column("params paper", [f"{paper / 1e6:.3g}" if paper else "" for _, paper in parameters], detail=True)
         )
     found.append(Column("runs", [str(len(row.runs)) for row in rows], detail=True))
-    return found
+    return with_others(found, rows)
+
+
+def others(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """What stands below the rows (`report.others`): names of what is not trained here, and its reported scores."""
+    return {name: of for row in rows for name, of in ((row.config.get("report") or {}).get("others") or {}).items()}
+
+
+def with_others(shown: Sequence[Column], rows: Sequence[Row]) -> list[Column]:
+    """The columns with the `others` below: their names, and their scores beside the paper's of our rows."""
+    below = others(rows)
+    cells: dict[str, list[str]] = {"row": list(below)}
+    for key in shown_scores(rows):
+        cells[f"{name_of(rows, key)} paper"] = as_reported([of.get(key) for of in below.values()])
+    return [replace(column, cells=[*column.cells, *cells.get(column.name, [""] * len(below))]) for column in shown]
 
 
 def objective_of(rows: Sequence[Row]) -> str:
@@ -224,8 +238,9 @@ def setting(value: Any) -> str:
 
 
 def breaks(rows: Sequence[Row]) -> set[int]:
-    """Rows, by number, before which another group of Table 3 begins."""
-    return {number for number, (before, row) in enumerate(pairwise(rows), start=1) if before.group != row.group}
+    """Rows, by number, before which another group of Table 3 begins, or the `others`."""
+    groups = {number for number, (before, row) in enumerate(pairwise(rows), start=1) if before.group != row.group}
+    return groups | {len(rows)} if others(rows) else groups
 
 
 def notes(rows: Sequence[Row], command: str) -> Notes:
