@@ -24,8 +24,9 @@ from aiayn.report.agreement import (
     stopped_early,
     tau_b,
 )
+from aiayn.report.distance import bootstrap
 from aiayn.report.formats import agreements_to_terminal
-from aiayn.report.rows import Row, bootstrap, rows_of
+from aiayn.report.rows import Row, rows_of
 from aiayn.runs.run import read_folder
 
 TINY = Path(__file__).parent / "table3_tiny.csv"  # one seed of each row at scale=tiny, as first reported
