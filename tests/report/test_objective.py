@@ -14,11 +14,12 @@ from fake_runs import METRICS, config, write_run
 from aiayn.report.agreement import Comparison
 from aiayn.report.distance import bootstrap
 from aiayn.report.formats import to_csv
+from aiayn.report.notes import notes
 from aiayn.report.page import page
 from aiayn.report.plots import plots
 from aiayn.report.rows import Row, rows_of
 from aiayn.report.statistics import metric_of
-from aiayn.report.table import columns, notes
+from aiayn.report.table import columns
 from aiayn.runs.run import read_folder
 from aiayn.runs.sweep import Progress, table
 

@@ -12,10 +12,11 @@ from rich.console import Console
 from aiayn.report.agreement import Comparison
 from aiayn.report.distance import bootstrap
 from aiayn.report.formats import latex, markdown, to_csv, to_latex, to_markdown, to_terminal
+from aiayn.report.notes import notes
 from aiayn.report.page import page
 from aiayn.report.plots import marginals
 from aiayn.report.rows import Row, rows_of
-from aiayn.report.table import columns, notes
+from aiayn.report.table import columns
 from aiayn.runs.run import Run, read_folder
 
 PAPER = {"perplexity": 4.92, "bleu": 25.8, "parameters": 65e6}
