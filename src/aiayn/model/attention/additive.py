@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-# Elements of the hidden layer that exist at a time: what a CPU's caches hold, where that took half the time, or 256 MiB.
+# Elements of the hidden layer that exist at a time. What the caches of a CPU hold took half the time; on a GPU 256 MiB.
 CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**26}
 
 
