@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+from aiayn.evaluation.significance import FEWEST_PAIRS
 from aiayn.report.rows import ONE_SEED, Row, base_of, devices, differences, is_scaled, measured, name_of
 from aiayn.report.table import (
     AS_IN_PAPER,
@@ -15,11 +16,10 @@ from aiayn.report.table import (
 )
 from aiayn.runs.run import HELD_OUT, Run
 
-APART = "with 95 % interval, over sentences (bootstrap, 1000 resamples) and, where there are several, seeds (Welch's t)"
-P_VALUES = (
-    "paired bootstrap of {} against base, of single runs: two-sided, over sentences and not over seeds, not corrected "
-    "for the number of rows"
-)
+APART = "with 95 % interval, over sentences (bootstrap, 1000 resamples)"
+WELCH, PAIRS = "Welch's t", f"in pairs, where rows have the same {FEWEST_PAIRS} or more"
+P_VALUES = "of {} against base, two-sided, corrected for {} rows (Holm)"
+SENTENCES = "; of single runs, by paired bootstrap over sentences and not over seeds"
 PAPER_BLEU = "counted by tensor2tensor's script (tokenised, compounds split)"
 FRENCH = "; how English-French was counted is not known"
 UNLIKE = "; ours by sacreBLEU (13a): half a point or more may lie between them for that alone"
@@ -39,10 +39,10 @@ def notes(rows: Sequence[Row], command: str) -> Notes:
 
     base = base_of(rows)
     objective = objective_of(rows)
-    name, less = name_of(rows, objective), "; less is better" * is_less_better(rows, objective)
-    apart = f"from {base.name}, {APART}{less}" if any(objective in row.apart for row in rows) else ""
-    if any(objective in row.apart and min(len(row.done), len(base.done)) == 1 for row in rows):
-        apart += f"; {ONE_SEED}"
+    name = name_of(rows, objective)
+    apart = f"from {base.name}, {interval_of(rows)}" if any(objective in row.apart for row in rows) else ""
+    tested = [row for row in rows if objective in row.p_values]
+    p_values = P_VALUES.format(name, len(tested)) + SENTENCES * (len(base.done) == 1)
     beside_paper = any(row.paper("bleu") is not None for row in rows)
     scores = [key for key in shown_scores(rows) if key != "perplexity"]
     has_french = any((row.config.get("data") or {}).get("target_language") == "fr" for row in rows)
@@ -57,13 +57,24 @@ def notes(rows: Sequence[Row], command: str) -> Notes:
         (AS_IN_PAPER, signatures(rows, "bleu_paper") if is_like else ""),
         ("BLEU paper", PAPER_BLEU + UNLIKE * (not is_like) + FRENCH * has_french if beside_paper else ""),
         (f"{name} - base", apart),
-        ("p, sentences", P_VALUES.format(name) if any(objective in row.p_values for row in rows) else ""),
+        ("p (Holm)", p_values if tested else ""),
         ("scale", SCALED if is_scaled(rows) and has_paper(rows) else ""),
         ("commit", each(str(run.result.get("git_commit") or "") for _, run in runs)),
         ("devices", each(devices(run) for row in rows for run in row.done)),
     ]
     found += states(runs)
     return [(label, text) for label, text in found if text]
+
+
+def interval_of(rows: Sequence[Row]) -> str:
+    """Of what the intervals of the distances from base are, and what is not in them."""
+    base, objective = base_of(rows), objective_of(rows)
+    beside = [row for row in rows if objective in row.apart]
+    several = [row for row in beside if min(len(row.done), len(base.done)) > 1]
+    paired = [row for row in several if row.same_seeds(base) and len(row.done) >= FEWEST_PAIRS]
+    ways = [*[WELCH] * (len(several) > len(paired)), *[PAIRS] * bool(paired)]
+    told = APART + f" and seeds ({'; '.join(ways)})" * bool(ways) + "; less is better" * is_less_better(rows, objective)
+    return told + f"; {ONE_SEED}" * (len(several) < len(beside))
 
 
 def states(runs: Sequence[tuple[Row, Run]]) -> Notes:

@@ -67,9 +67,7 @@ def columns(rows: Sequence[Row]) -> list[Column]:
         found.append(Column(f"{name_of(rows, objective)} - base", apart))
     if any(objective in row.p_values for row in rows):
         p_values = [row.p_values.get(objective) for row in rows]
-        found.append(
-            Column("p, sentences", ["" if value is None else f"{value:.3f}" for value in p_values], detail=True)
-        )
+        found.append(Column("p (Holm)", ["" if value is None else f"{value:.3f}" for value in p_values], detail=True))
     if any(HELD_OUT in row.apart for row in rows):
         apart = [with_interval(row.apart.get(HELD_OUT)) for row in rows]
         found.append(Column(f"{name_of(rows, HELD_OUT)} - base", apart, detail=True))
