@@ -180,6 +180,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "model.d_k": (1, 2**17),
     "model.d_v": (1, 2**17),
     **{f"model.{part}dropout": (0, 1) for part in ("", "attention_", "activation_")},
+    "model.attention.scale": (ABOVE_0, inf),
     "model.position.max_length": (1, 2**17),  # the weights of one head on so long a sentence are 64 GiB
     **{f"training.{end}": (1, MOST) for end in ("max_steps", "max_epochs", "warmup_steps", "tokens_per_batch")},
     **{f"training.{often}_steps": (1, MOST) for often in ("checkpoint", "validate", "log")},

@@ -229,6 +229,14 @@ def test_tables_name_the_steps_that_were_averaged_and_say_when_they_are_fewer(tm
     assert dict(notes(rows, ""))["measured on"] == "dev of wmt14_ende, checkpoint: last"
 
 
+def test_a_run_that_is_not_done_does_not_say_on_what_the_others_were_measured(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", config("a"), checkpoint="averaged", averaged_steps=[700, 800])
+    write_run(tmp_path / "b", config("b", model__heads=4), status="failed")
+    rows = rows_of(read_folder(tmp_path), checkpoint="averaged")
+    assert dict(notes(rows, ""))["measured on"] == "dev of wmt14_ende, checkpoint: averaged, of steps 700, 800"
+    assert dict(notes(rows[1:], ""))["measured on"] == "dev of wmt14_ende, checkpoint: averaged"
+
+
 def test_text_that_a_spreadsheet_would_compute_is_quoted_and_figures_are_not(table3: list[Row]) -> None:
     names = ["=HYPERLINK(0)", "-1+1", "+x"]
     for row, name in zip(table3, names, strict=True):
@@ -291,6 +299,36 @@ def test_rows_that_are_not_there_for_one_reason_are_one_line(tmp_path: Path) -> 
         row.runs[0] = Run.read(row.runs[0].folder, row=row.name)
     found = [note for note in notes(rows, "") if note[0] in ("missing", "failed")]
     assert found == [("missing", "row0, row1, row4"), ("failed", "row2, row3: the disk is full")]
+
+
+@pytest.mark.parametrize(
+    ("stale", "says"),
+    [
+        (2, "row0, row1: aiayn.model, text changed since"),
+        (6, "row0, row1, row2 and 3 more: aiayn.model, text changed since"),
+        (7, "all 7 runs: aiayn.model, text changed since"),
+    ],
+)
+def test_runs_that_are_stale_for_one_reason_are_one_line(stale: int, says: str, tmp_path: Path) -> None:
+    for number in range(7):
+        write_run(tmp_path / f"row{number}", config(f"row{number}", model__heads=2**number))
+    rows = read(tmp_path)
+    for row in rows:
+        row.runs[0].changed = ["aiayn.model", "text"] if int(row.name[3:]) < stale else []
+    assert [text for label, text in notes(rows, "") if label == "stale"] == [says]
+
+
+def test_runs_that_ended_early_or_otherwise_than_planned_are_one_line_for_each_way(tmp_path: Path) -> None:
+    rows = []
+    for number, (steps, stopped) in enumerate([(500, None), (500, None), (700, "fell behind"), (700, "fell behind")]):
+        made = config(f"row{number}", training__max_steps=steps)
+        write_run(tmp_path / str(number), made, **({"stopped": stopped} if stopped else {}))
+        planned = made if stopped else config(f"row{number}")
+        rows += rows_of([Run.read(tmp_path / str(number), row=str(number), config=planned)])
+    assert [note for note in notes(rows, "") if note[0] in ("other settings", "stopped early")] == [
+        ("other settings", "row0, row1 ran with training.max_steps=500"),
+        ("stopped early", "row2, row3, at step 700: fell behind"),
+    ]
 
 
 def test_a_narrow_terminal_goes_without_the_settings(table3: list[Row]) -> None:

@@ -220,5 +220,5 @@ def _widened(rows: Tensor, attention: MultiHeadAttention) -> Tensor:
 
 def _attention_output(spec: "LayerSpec", attention: MultiHeadAttention, norm: PostNorm | PreNorm) -> None:
     _linear(spec.linear[-1], _widened(attention.output.weight.T, attention).T, attention.output.bias)
-    spec.queries_scale = attention.d_k**-0.5
+    spec.queries_scale = attention.d_k**-0.5 if attention.scale is None else attention.scale
     _norm(spec.layer_norm, norm.norm)

@@ -40,6 +40,7 @@ SCALED = (
     "the plots show distances from base"
 )
 SOURCES = ("paper", "published")  # of figures that a config puts beside ours, by the keys of scores
+MOST_LISTED = 5  # names in a line
 Notes = list[tuple[str, str]]  # labels and texts
 
 
@@ -264,20 +265,40 @@ def notes(rows: Sequence[Row], command: str) -> Notes:
         ("commit", each(str(run.result.get("git_commit") or "") for _, run in runs)),
         ("devices", each(devices(run) for row in rows for run in row.done)),
     ]
-    unfinished: dict[tuple[str, str], list[str]] = {}
-    for row, run in runs:
-        state, other, name = run.state, differences(run), row.called(run)
-        if state in ("done", "of another checkpoint") and other:
-            found.append(("other settings", f"{name} ran with {', '.join(other[:3])}{', ...' if other[3:] else ''}"))
-        elif state == "done" and run.result.get("stopped"):
-            found.append(("stopped early", f"{name}, at step {run.result.get('steps')}: {run.result['stopped']}"))
-        elif state != "done":
-            unfinished.setdefault((state, run.error if state == "failed" else ""), []).append(name)
-    for (kind, error), named in unfinished.items():
-        found.append((kind, f"{', '.join(named)}{f': {error}' if error else ''}"))
-    stale = [(row.called(run), ", ".join(run.changed)) for row, run in runs if run.stale]
-    found += [("stale", f"{name}: {changed} changed since") for name, changed in stale]
+    found += states(runs)
     return [(label, text) for label, text in found if text]
+
+
+def states(runs: Sequence[tuple[Row, Run]]) -> Notes:
+    """Which runs are not what was planned, or not there, or stale: a line for each way and reason, with their names."""
+    about: dict[tuple[str, str], list[str]] = {}
+    for row, run in runs:
+        state, other = run.state, differences(run)
+        if state in ("done", "of another checkpoint") and other:
+            said = "other settings", f" ran with {', '.join(other[:3])}{', ...' if other[3:] else ''}"
+        elif state == "done" and run.result.get("stopped"):
+            said = "stopped early", f", at step {run.result.get('steps')}: {run.result['stopped']}"
+        elif state != "done":
+            said = state, f": {run.error}" if state == "failed" and run.error else ""
+        else:
+            continue
+        about.setdefault(said, []).append(row.called(run))
+    for row, run in runs:
+        if run.stale:
+            about.setdefault(("stale", f": {', '.join(run.changed)} changed since"), []).append(row.called(run))
+    return [(label, f"{listed(named, len(runs))}{reason}") for (label, reason), named in about.items()]
+
+
+def listed(named: Sequence[str], every: int) -> str:
+    """Runs by their names, where these are few, or else some of them and the number of the others.
+
+    Args:
+        named: At least one.
+        every: How many runs there are.
+    """
+    if len(named) <= MOST_LISTED:
+        return ", ".join(named)
+    return f"all {every} runs" if len(named) == every else f"{', '.join(named[:3])} and {len(named) - 3} more"
 
 
 def signatures(rows: Sequence[Row], key: str) -> str:
@@ -298,7 +319,8 @@ def each(values: Iterable[str]) -> str:
 
 def measured_on(rows: Sequence[Row]) -> str:
     """On what the figures were measured: `dev of wmt14_ende, checkpoint: last`."""
-    return each(place(row, run) for row in rows for run in row.runs)
+    runs = [(row, run) for row in rows for run in row.done] or [(row, run) for row in rows for run in row.runs]
+    return each(place(row, run) for row, run in runs)
 
 
 def place(row: Row, run: Run) -> str:

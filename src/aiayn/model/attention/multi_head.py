@@ -22,7 +22,14 @@ from aiayn.model.view import View
 
 
 def scaled_dot_product_attention(
-    query: Tensor, key: Tensor, value: Tensor, *, view: View, bias: Tensor | None = None, dropout: float = 0.0
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    view: View,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+    scale: float | None = None,
 ) -> Tensor:
     """Average the values, weighted by how well their keys match the query: equation 1 (section 3.2.1).
 
@@ -36,12 +43,13 @@ def scaled_dot_product_attention(
         view: Which keys each query sees.
         bias: Added to the scores, as `Relative.scores` gives it.
         dropout: Share of the weights that are dropped.
+        scale: By which products of queries and keys are multiplied; None: 1/sqrt(d_k).
 
     Returns:
         Context, `(batch, heads, query, d_v)`.
     """
     if query.device.type == "cpu" and (dropout or (query.dtype == torch.bfloat16 and query.requires_grad)):
-        weights = drop(attention_weights(query, key, view=view, bias=bias), dropout)
+        weights = drop(attention_weights(query, key, view=view, bias=bias, scale=scale), dropout)
         return weights @ _for_each_head(value, query.size(1))
     mask = view.mask if bias is None else _added(query, key, view=view, bias=bias)
     return functional.scaled_dot_product_attention(
@@ -51,17 +59,30 @@ def scaled_dot_product_attention(
         attn_mask=mask,
         dropout_p=dropout,
         is_causal=view.causal and bias is None,
+        scale=scale,
         enable_gqa=key.size(1) != query.size(1),
     )
 
 
-def attention_weights(query: Tensor, key: Tensor, *, view: View, bias: Tensor | None = None) -> Tensor:
+def attention_weights(
+    query: Tensor,
+    key: Tensor,
+    *,
+    view: View,
+    bias: Tensor | None = None,
+    scale: float | None = None,
+    score: nn.Module | None = None,
+) -> Tensor:
     """How much each query attends to each key: softmax(Q K^T / sqrt(d_k)), `(batch, heads, query, key)`.
 
-    Arguments as in `scaled_dot_product_attention`.
+    Arguments as in `scaled_dot_product_attention`; `score` is one like `Additive`, in the place of products.
     """
     keys = _for_each_head(key, query.size(1))
-    scores = query @ keys.transpose(-2, -1) / math.sqrt(query.size(-1))  # (batch, heads, query, key)
+    if score is None:
+        divisor = math.sqrt(query.size(-1)) if scale is None else 1 / scale
+        scores = query @ keys.transpose(-2, -1) / divisor  # (batch, heads, query, key)
+    else:
+        scores = score(query, keys)
     if bias is not None:
         scores = scores + _added(query, key, view=view, bias=bias)
     elif (mask := _mask(query, key, view=view)) is not None:
@@ -102,6 +123,8 @@ class MultiHeadAttention(nn.Module):
         d_v: Width of a value.
         kv_heads: That are asked; None: as many as `heads`.
         relative: Builds a `Relative` for self-attention; None: attention knows no positions.
+        score: Builds what scores keys, such as `Additive`; None: products of queries and keys do.
+        scale: By which products are multiplied; None: 1/sqrt(d_k).
         attention_dropout: Share of the weights that are dropped in training; the paper drops none.
     """
 
@@ -115,6 +138,8 @@ class MultiHeadAttention(nn.Module):
         d_v: int,
         kv_heads: int | None = None,
         relative: Callable[[], Relative] | None = None,
+        score: Callable[[], nn.Module] | None = None,
+        scale: float | None = None,
         attention_dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -128,12 +153,19 @@ class MultiHeadAttention(nn.Module):
                 f"model.kv_heads must divide model.heads, got kv_heads={kv_heads}, heads={heads}; "
                 f"choose another number, or leave it out for one of each."
             )
+        if score is not None and (relative is not None or scale is not None):
+            of_products = "scale" if relative is None else "relative"
+            raise ValueError(
+                f"model.attention.{of_products} is of products of queries and keys, and "
+                "model.attention.score takes their place; leave one of the two out."
+            )
         check_dropout("attention_dropout", attention_dropout)
         self.heads, self.kv_heads, self.d_k, self.d_v = heads, kv_heads, d_k, d_v
         self.attention_dropout = attention_dropout
         self.query = nn.Linear(d_model, heads * d_k)
         self.memory = nn.Linear(d_model, kv_heads * (d_k + d_v))
         self.output = nn.Linear(heads * d_v, d_model)
+        self.scale, self.score = scale, None if score is None else score()
         self.relative = relative() if relative is not None and kind != "cross" else None
         # Glorot over the three stacked, a smaller bound than over each: after 400 steps on the embedded corpus 0.90
         # nats, not 1.50. The paper's code stacks all three in self-attention only, and keys and values in attention to
@@ -172,7 +204,7 @@ class MultiHeadAttention(nn.Module):
     def weights(self, query: Tensor, memory: Tensor | None = None, *, view: View) -> Tensor:
         """How much each head attends to what, `(batch, heads, query, key)`; arguments as in `forward`."""
         projected, key, _ = self.project(query, memory, view=view)
-        return attention_weights(projected, key, view=view, bias=self._bias(projected, view))
+        return self._weights(projected, key, view)
 
     def project(
         self, query: Tensor, memory: Tensor | None = None, *, view: View, cache: Cache | None = None
@@ -189,11 +221,20 @@ class MultiHeadAttention(nn.Module):
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, view: View) -> Tensor:
         """Context `(batch, heads, query, d_v)`; arguments as `project` gives them."""
-        bias, dropout = self._bias(query, view), self.attention_dropout if self.training else 0.0
-        if self.relative is None or not self.relative.gathers:
-            return scaled_dot_product_attention(query, key, value, view=view, bias=bias, dropout=dropout)
-        weights = drop(attention_weights(query, key, view=view, bias=bias), dropout)
-        return weights @ _for_each_head(value, self.heads) + self.relative.values(weights, view)
+        dropout, relative = self.attention_dropout if self.training else 0.0, self.relative
+        gathers = relative is not None and relative.gathers
+        if self.score is None and not gathers:
+            bias = self._bias(query, view)
+            return scaled_dot_product_attention(
+                query, key, value, view=view, bias=bias, dropout=dropout, scale=self.scale
+            )
+        weights = drop(self._weights(query, key, view), dropout)
+        context = weights @ _for_each_head(value, self.heads)
+        return context + relative.values(weights, view) if relative is not None and gathers else context
+
+    def _weights(self, query: Tensor, key: Tensor, view: View) -> Tensor:
+        bias = self._bias(query, view)
+        return attention_weights(query, key, view=view, bias=bias, scale=self.scale, score=self.score)
 
     def _rotated(self, x: Tensor, positions: Tensor) -> Tensor:
         return x if self.relative is None else self.relative.rotate(x, positions)
