@@ -265,6 +265,8 @@ LACKING = {
     "model/position=shaw": "NoPosition, Shaw",
     "model/position=bucketed": "Bucketed, NoPosition",
     "model/attention=additive": "Additive",
+    "model/attention=qk_norm": "attention's qk_norm",
+    "model/attention=restricted": "attention's window",
 }
 
 

@@ -12,6 +12,7 @@ from aiayn.model.model import Model
 SIZES = ["layers=2", "d_model=22", "d_ff=31", "heads=3", "d_k=6", "d_v=7", "dropout=0"]
 # So that ten tokens reach beyond what a part tells apart.
 NARROW = {
+    "model/attention=restricted": ["model.attention.window=3"],
     "model/position=shaw": ["model.attention.relative.clip=2"],
     "model/position=bucketed": ["model.attention.relative.buckets=8", "model.attention.relative.distance=7"],
 }

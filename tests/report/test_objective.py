@@ -12,10 +12,11 @@ import pytest
 from fake_runs import METRICS, config, write_run
 
 from aiayn.report.agreement import Comparison
+from aiayn.report.distance import bootstrap
 from aiayn.report.formats import to_csv
 from aiayn.report.page import page
 from aiayn.report.plots import plots
-from aiayn.report.rows import Row, bootstrap, rows_of
+from aiayn.report.rows import Row, rows_of
 from aiayn.report.statistics import metric_of
 from aiayn.report.table import columns, notes
 from aiayn.runs.run import read_folder

@@ -13,9 +13,10 @@ from fake_runs import config, write_run
 from matplotlib.figure import Figure
 
 from aiayn.report.agreement import Comparison
+from aiayn.report.distance import bootstrap
 from aiayn.report.page import page
 from aiayn.report.plots import draw, plots
-from aiayn.report.rows import Row, bootstrap, rows_of
+from aiayn.report.rows import Row, rows_of
 from aiayn.report.table import notes
 from aiayn.runs.run import read_folder
 

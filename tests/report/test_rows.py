@@ -10,7 +10,8 @@ from fake_runs import METRICS, config, sentences, write_run
 from omegaconf import OmegaConf
 
 from aiayn.evaluation.significance import p_value, resampled_sums
-from aiayn.report.rows import Row, base_of, bootstrap, differences, rows_of
+from aiayn.report.distance import bootstrap
+from aiayn.report.rows import Row, base_of, differences, rows_of
 from aiayn.report.statistics import read_statistics
 from aiayn.report.table import notes
 from aiayn.runs.run import Run, read_folder, read_rows

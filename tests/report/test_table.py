@@ -10,10 +10,11 @@ from fake_runs import SIGNATURE, config, write_run
 from rich.console import Console
 
 from aiayn.report.agreement import Comparison
+from aiayn.report.distance import bootstrap
 from aiayn.report.formats import latex, markdown, to_csv, to_latex, to_markdown, to_terminal
 from aiayn.report.page import page
 from aiayn.report.plots import marginals
-from aiayn.report.rows import Row, bootstrap, rows_of
+from aiayn.report.rows import Row, rows_of
 from aiayn.report.table import columns, notes
 from aiayn.runs.run import Run, read_folder
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from aiayn.evaluation.significance import holm
 from aiayn.report.rows import Row, base_of, name_of
+from aiayn.runs.run import HELD_OUT
 
 FEWEST = 4  # rows; of three, one order in six is right by chance
 DRAWS = 10_000  # of orders by chance
@@ -187,7 +188,7 @@ def compare(
 
 
 def agreements(rows: Sequence[Row], reference: Reference, *, min_difference: Mapping[str, float]) -> list[Agreement]:
-    """Each score of ours with the same one of the reference, and perplexity with its objective too.
+    """Each score of ours with the same one of the reference, and perplexity and HELD_OUT with its objective too.
 
     Args:
         rows: Whose `samples` were filled.
@@ -195,7 +196,7 @@ def agreements(rows: Sequence[Row], reference: Reference, *, min_difference: Map
         min_difference: By score, what the reference must separate a pair by to count.
     """
     objective = rows[0].objective
-    measures = dict.fromkeys([objective, "perplexity"])
+    measures = dict.fromkeys([objective, "perplexity", HELD_OUT])
     found = []
     for mine in measures:
         for theirs in dict.fromkeys([mine, objective]):

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from aiayn.evaluation.significance import Interval, holm
-from aiayn.report.rows import Row, comparable, digits_of, is_scaled, name_of
+from aiayn.report.distance import comparable
+from aiayn.report.rows import Row, digits_of, is_scaled, name_of
 
 HOLDS, FAILS, UNKNOWN, SENTENCES = "holds", "does not hold", "cannot be told", "only on these sentences"
 LEVEL = 0.05  # of all claims of a report together

@@ -22,6 +22,7 @@ from aiayn.report.table import (
     setting,
     shown_settings,
 )
+from aiayn.runs.run import HELD_OUT
 
 # Okabe and Ito 2008, which colour-blind readers can tell apart; then, for as many rows as Table 3 has, darker twins.
 COLORS = [
@@ -87,7 +88,7 @@ class Plot:
 
 def plots(rows: Sequence[Row]) -> list[Plot]:
     """The plots for which the rows have something to show."""
-    curves = [learning_curves(rows, key) for key in dict.fromkeys([objective_of(rows), "perplexity"])]
+    curves = [learning_curves(rows, key) for key in dict.fromkeys([objective_of(rows), "perplexity", HELD_OUT])]
     found = [marginals(rows), *curves, score_over_flops(rows)]
     return [plot for plot in found if plot.panels]
 
@@ -155,7 +156,7 @@ def differ(row: Row, base: Row) -> set[str]:
 
 
 def learning_curves(rows: Sequence[Row], key: str) -> Plot:
-    """A score on dev over optimizer steps: of each row the mean over its seeds, and a band of their deviation."""
+    """A score on dev, or HELD_OUT, over optimizer steps: of each row the mean over its seeds, and their deviation."""
     lines = []
     for number, row in enumerate(rows):
         by_run = [run.validated(key) for run in row.runs]
@@ -169,9 +170,10 @@ def learning_curves(rows: Sequence[Row], key: str) -> Plot:
             line = Line(row.name, points, COLORS[number % len(COLORS)], marked=len(points) == 1, banded=True)
             lines.append(line)
     name = name_of(rows, key)
-    panels = [Panel("optimizer steps", f"dev {name}", lines)] if lines else []
+    name = name if key == HELD_OUT else f"dev {name}"
+    panels = [Panel("optimizer steps", f"{name}, nats a sentence" if key == HELD_OUT else name, lines)] if lines else []
     file = "learning_curves" if key == objective_of(rows) else f"{key}_curves"
-    return Plot(file, f"Dev {name} in training, mean and standard deviation over seeds", panels)
+    return Plot(file, f"{name[0].upper()}{name[1:]} in training, mean and standard deviation over seeds", panels)
 
 
 def agreement_plots(comparison: Comparison) -> list[Plot]:
@@ -192,7 +194,9 @@ def agreement_plots(comparison: Comparison) -> list[Plot]:
     ]
     if lines:
         panel = Panel("optimizer steps", "tau-b", lines)
-        shown.append(Plot("agreement_over_steps", f"How early dev's order agrees with {comparison.theirs}", [panel]))
+        shown.append(
+            Plot("agreement_over_steps", f"How early the order in training agrees with {comparison.theirs}", [panel])
+        )
     return shown
 
 

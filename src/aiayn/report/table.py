@@ -22,7 +22,7 @@ from aiayn.report.rows import (
     measured,
     name_of,
 )
-from aiayn.runs.run import Run
+from aiayn.runs.run import HELD_OUT, Run
 
 PLUS_MINUS, MINUS = "\u00b1", "\u2212"
 VERDICT_HEADS = ["claim", "effect, 95 % interval", "p", "paper", "verdict"]
@@ -38,6 +38,9 @@ UNLIKE = "; ours by sacreBLEU (13a): half a point or more may lie between them f
 SCALED = (
     "smaller twins of the paper's rows, on other data: compare the order of rows, not the figures themselves; "
     "the plots show distances from base"
+)
+HELD_OUT_NOTE = (
+    "of a sentence, on average over dev and all test sets, in nats, without label smoothing; greater is better"
 )
 SOURCES = ("paper", "published")  # of figures that a config puts beside ours, by the keys of scores
 MOST_LISTED = 5  # names in a line
@@ -88,6 +91,9 @@ def columns(rows: Sequence[Row]) -> list[Column]:
         found.append(
             Column("p, sentences", ["" if value is None else f"{value:.3f}" for value in p_values], detail=True)
         )
+    if any(HELD_OUT in row.apart for row in rows):
+        apart = [with_interval(row.apart.get(HELD_OUT)) for row in rows]
+        found.append(Column(f"{name_of(rows, HELD_OUT)} - base", apart, detail=True))
     parameters = [(row.figure("parameters"), row.paper("parameters")) for row in rows]
     found.append(Column("params", [f"{ours.mean / 1e6:.3g}" if ours else "" for ours, _ in parameters], detail=True))
     if any(paper for _, paper in parameters):
@@ -256,6 +262,7 @@ def notes(rows: Sequence[Row], command: str) -> Notes:
         ("measured on", measured_on(rows)),
         *((name_of(rows, key), signatures(rows, key)) for key in scores),
         ("PPL", "of the references, per target piece with EOS, without label smoothing"),
+        (name_of(rows, HELD_OUT), HELD_OUT_NOTE if any(HELD_OUT in row.samples for row in rows) else ""),
         ("\u00b1", "standard deviation over seeds" if any(len(row.done) > 1 for row in rows) else ""),
         (AS_IN_PAPER, signatures(rows, "bleu_paper") if is_like else ""),
         ("BLEU paper", PAPER_BLEU + UNLIKE * (not is_like) + FRENCH * has_french if beside_paper else ""),
