@@ -11,9 +11,10 @@ from fake_runs import config, sentences, write_run
 from aiayn.report.agreement import agreements, cells, of_paper
 from aiayn.report.distance import bootstrap
 from aiayn.report.formats import to_csv
+from aiayn.report.notes import notes
 from aiayn.report.plots import plots
 from aiayn.report.rows import Row, rows_of
-from aiayn.report.table import columns, notes
+from aiayn.report.table import columns
 from aiayn.runs.run import HELD_OUT, read_folder
 
 TEST = 311  # sentences, beside the 200 of dev

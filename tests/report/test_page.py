@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 
 from aiayn.report.agreement import Comparison
 from aiayn.report.distance import bootstrap
+from aiayn.report.notes import notes
 from aiayn.report.page import page
 from aiayn.report.plots import draw, plots
 from aiayn.report.rows import Row, rows_of
-from aiayn.report.table import notes
 from aiayn.runs.run import read_folder
 
 EVIL = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">$\\nosuch$"

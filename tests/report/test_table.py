@@ -12,10 +12,11 @@ from rich.console import Console
 from aiayn.report.agreement import Comparison
 from aiayn.report.distance import bootstrap
 from aiayn.report.formats import latex, markdown, to_csv, to_latex, to_markdown, to_terminal
+from aiayn.report.notes import notes
 from aiayn.report.page import page
 from aiayn.report.plots import marginals
 from aiayn.report.rows import Row, rows_of
-from aiayn.report.table import columns, notes
+from aiayn.report.table import columns
 from aiayn.runs.run import Run, read_folder
 
 PAPER = {"perplexity": 4.92, "bleu": 25.8, "parameters": 65e6}
@@ -109,8 +110,8 @@ def test_single_runs_have_a_p_too(tmp_path: Path) -> None:
     for heads, quality in ((8, 0.5), (1, 0.4)):
         write_run(tmp_path / str(-heads), config("x", model__heads=heads), quality=quality)
     rows = read(tmp_path)
-    assert cells(rows)["p, sentences"] == ["0.001", ""] if rows[0].p_values else ["", "0.001"]
-    assert "two-sided" in dict(notes(rows, ""))["p, sentences"]
+    assert cells(rows)["p (Holm)"] == ["0.001", ""] if rows[0].p_values else ["", "0.001"]
+    assert "two-sided" in dict(notes(rows, ""))["p (Holm)"]
 
 
 def test_other_rows_have_the_settings_that_differ(tmp_path: Path) -> None:
@@ -207,7 +208,7 @@ def test_notes_say_how_and_on_what_it_was_measured(table3: list[Row], tmp_path: 
     assert "compounds split" in found["BLEU paper"]
     assert found["BLEU - base"].startswith("from table3_base, with 95 % interval")
     assert found["BLEU - base"].endswith("; one seed: the spread of training is not in it")
-    assert "p, sentences" not in found
+    assert "p (Holm)" not in found
     assert "scale" not in found
 
 

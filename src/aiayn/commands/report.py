@@ -23,10 +23,11 @@ from aiayn.report.agreement import Comparison, agreements, ceiling, of_paper, of
 from aiayn.report.claims import Claim, Verdict, claims_about, judge
 from aiayn.report.distance import bootstrap, comparable
 from aiayn.report.formats import agreements_to_terminal, to_csv, to_latex, to_markdown, to_terminal
+from aiayn.report.notes import notes
 from aiayn.report.page import page
 from aiayn.report.plots import agreement_plots, draw, plots
 from aiayn.report.rows import Row, base_of, rows_of
-from aiayn.report.table import Notes, notes, verdict_cells, verdict_note
+from aiayn.report.table import Notes, verdict_cells, verdict_note
 from aiayn.runs.run import Run, read_folder, read_rows
 from aiayn.terminal import Terminal, visible
 

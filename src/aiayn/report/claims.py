@@ -190,7 +190,7 @@ def p_value(effect: Interval, margin: float | None) -> float:
             tests (Schuirmann 1987), or outside.
     """
     if margin is None:
-        return min(1.0, 2 * min(effect.p_above(0), effect.p_below(0)))
+        return effect.p
     within = max(effect.p_above(-margin), effect.p_below(margin))
     return min(within, 2 * min(effect.p_above(margin), effect.p_below(-margin)))
 

@@ -13,7 +13,8 @@ from aiayn.runs.run import HELD_OUT
 def bootstrap(rows: Sequence[Row]) -> None:
     """Fill `samples`, `apart` and `p_values` of the rows from the statistics that their runs left.
 
-    All see the same resamples.
+    All see the same resamples. All rows are compared with one base, so their p-values are corrected together (Holm);
+    a row has none where one of the two alone has several seeds.
     """
     every = dict.fromkeys(name for row in rows for name in row.metrics)
     for name in every:
@@ -26,13 +27,22 @@ def bootstrap(rows: Sequence[Row]) -> None:
             for row in together:
                 row.samples[name] = row.metrics[name].value(np.stack([next(sums) for _ in row.done]))
     base = base_of(rows)
-    for row in rows:
-        for name in every if row is not base else ():
-            if comparable(row, base, name):
-                row.apart[name] = row.minus(base, name)
-                if len(row.done) == len(base.done) == 1:
-                    resampled = row.samples[name][0] - base.samples[name][0]
-                    row.p_values[name] = significance.p_value(row.apart[name].value, resampled)
+    for name in every:
+        beside = [row for row in rows if row is not base and comparable(row, base, name)]
+        for row in beside:
+            row.apart[name] = row.minus(base, name)
+        tested = [row for row in beside if (len(row.done) == 1) == (len(base.done) == 1)]
+        corrected = significance.holm(np.array([p_value(row, base, name) for row in tested]))
+        for row, p in zip(tested, corrected.tolist(), strict=True):
+            row.p_values[name] = p
+
+
+def p_value(row: Row, base: Row, metric: str) -> float:
+    """Of their distance, two-sided: of single runs over sentences alone, else over seeds too."""
+    apart = row.apart[metric]
+    if len(row.done) > 1:
+        return apart.p
+    return significance.p_value(apart.value, row.samples[metric][0] - base.samples[metric][0])
 
 
 def comparable(row: Row, other: Row, metric: str) -> bool:

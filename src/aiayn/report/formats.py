@@ -81,7 +81,7 @@ def to_csv(rows: Sequence[Row]) -> str:
             apart = row.apart.get(name)
             line |= {f"{name}_minus_base": apart and apart.value}
             line |= {f"{name}_minus_base_low": apart and apart.low, f"{name}_minus_base_high": apart and apart.high}
-            line[f"{name}_p_sentences"] = row.p_values.get(name)
+            line[f"{name}_p_holm"] = row.p_values.get(name)
         averaged = [" ".join(map(str, run.averaged_steps)) for run in row.done] if row.checkpoint == "averaged" else []
         done = len(row.done)
         lines.append(

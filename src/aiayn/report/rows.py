@@ -61,7 +61,7 @@ class Row:
         objective: The key of the score that decides.
         samples: Of every done run, each metric on every resample of the sentences, `(runs, resamples)`.
         apart: The distance from base, for each metric; none where the two cannot be compared.
-        p_values: Of that distance, where it is one of two single runs.
+        p_values: Of that distance, for each metric, corrected for the number of rows that have one.
     """
 
     name: str
@@ -250,10 +250,25 @@ class Row:
         assert self.statistics
         return np.array([self.metrics[metric].value(counts[metric].sum(0)) for counts in self.statistics])
 
+    @property
+    def seeds(self) -> list[str]:
+        """Those of its done runs, in their order."""
+        return [str(run.config.get("seed")) for run in self.done]
+
+    def same_seeds(self, other: "Row") -> bool:
+        """Whether the two were trained with the same seeds, each of which put the same data in the same order."""
+        data = [{key: value for key, value in row.settings.items() if key.startswith("data.")} for row in (self, other)]
+        return sorted(self.seeds) == sorted(other.seeds) and data[0] == data[1]
+
     def minus(self, other: "Row", metric: str) -> significance.Interval:
         """How far the two are apart; they must be comparable, and their `samples` filled."""
         both = self, other
-        return significance.difference([row.observed(metric) for row in both], [row.samples[metric] for row in both])
+        order = [np.argsort(row.seeds) for row in both]
+        return significance.difference(
+            [row.observed(metric)[by_seed] for row, by_seed in zip(both, order, strict=True)],
+            [row.samples[metric][by_seed] for row, by_seed in zip(both, order, strict=True)],
+            same_seeds=self.same_seeds(other),
+        )
 
 
 def differing(rows: Sequence[Row]) -> list[str]:
