@@ -46,12 +46,12 @@ def test_a_score_is_a_network_with_one_hidden_layer_whatever_the_chunks(monkeypa
     query, key = query.requires_grad_(), key.requires_grad_()
     at_once = scores_and_gradients(part, query, key)
     for most in (1, 4 * 2 * 3 * 13 * 5):  # one query at a time, and four
-        monkeypatch.setattr(additive, "CHUNK_ELEMENTS", most)
+        monkeypatch.setitem(additive.CHUNK_ELEMENTS, "cpu", most)
         torch.testing.assert_close(scores_and_gradients(part, query, key), at_once)
 
 
 def test_the_hidden_layer_never_exists_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(additive, "CHUNK_ELEMENTS", 2**14)
+    monkeypatch.setitem(additive.CHUNK_ELEMENTS, "cpu", 2**14)
     part, length = Additive(1, 16), 128
     query, key = (torch.randn(1, 1, length, 16, requires_grad=True) for _ in range(2))
     with Largest() as largest:

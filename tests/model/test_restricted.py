@@ -70,6 +70,8 @@ def test_padding_is_seen_by_nobody_else_and_stays_finite() -> None:
     found, expected = restricted(x, view=view(29, mask=mask)), whole(x, view=band(29, causal=False, real=mask))
     torch.testing.assert_close(found[real], expected[real], atol=1e-5, rtol=1e-5)
     assert found.isfinite().all()
+    dropping, _ = pair(attention_dropout=0.1)  # which writes the softmax out
+    assert dropping.train()(x, view=view(29, mask=mask)).isfinite().all()
 
 
 def test_gradients_are_those_of_the_band() -> None:

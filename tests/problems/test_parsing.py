@@ -54,6 +54,19 @@ def test_what_is_no_tree_is_mended_and_counted() -> None:
     assert Mended().value(np.array([[1, 4], [0, 0]])).tolist() == [25, 0]
 
 
+def test_a_wrong_tag_costs_a_sentence_nothing_else() -> None:
+    problem = parsing("data.tags=true")
+    trees = problem.references("dev")
+    decoded = [symbols.replace(" . ", " NN ").replace("DT", ".") for symbols in problem.text("dev")[1]]
+    assert any(" . " in symbols for symbols in decoded)
+    outputs = problem.outputs("dev", decoded)
+    score, counts = problem.counted(Evalb(), decoded, outputs, trees)
+    assert (score.value, counts[:, 9].all()) == (100, True)  # punctuation is told from words as in the treebank
+    assert problem.counted(Mended(), decoded, outputs, trees)[0].value == 0
+    verbs = [symbols.replace("VBZ", "VBP") for symbols in problem.text("dev")[1]]
+    assert problem.outputs("dev", verbs) != trees  # tags of words are the model's
+
+
 def test_data_without_trees_cannot_be_parsed() -> None:
     with pytest.raises(
         ValueError, match="problem=parsing needs trees, and data=numbers_ende has none; name a treebank"
