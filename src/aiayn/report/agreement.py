@@ -48,6 +48,7 @@ class Agreement:
         beside_base: Rows that the reference separates from base.
         seeds: tau between two trainings of the same rows, on average over the pairs of seeds; None with one seed.
         curve: Steps of training, and tau with the scores of then.
+        noise: From where to where base lies in `y`, its mean less and plus its deviation over seeds; None with one.
     """
 
     ours: str
@@ -65,6 +66,7 @@ class Agreement:
     beside_base: int
     seeds: float | None = None
     curve: list[tuple[int, float]] = field(default_factory=list)
+    noise: tuple[float, float] | None = None
 
     @property
     def accuracy(self) -> float | None:
@@ -216,7 +218,8 @@ def agreements(rows: Sequence[Row], reference: Reference, *, min_difference: Map
                 theirs=name_of(own, theirs),
                 resampled=resampled(own, mine),
             )
-            found.append(replace(agreement, seeds=between_seeds(own, mine), curve=over_steps(own, mine, x)))
+            agreement = replace(agreement, seeds=between_seeds(own, mine), curve=over_steps(own, mine, x))
+            found.append(replace(agreement, noise=noise(base_of(rows), mine)))
     return found
 
 
@@ -254,6 +257,18 @@ def between_seeds(rows: Sequence[Row], key: str) -> float | None:
         if len(both) >= FEWEST:
             found.append(float(tau_b(*(np.array([side[name] for name in both]) for side in (one, other)))))
     return float(np.nanmean(found)) if found else None
+
+
+def noise(base: Row, key: str) -> tuple[float, float] | None:
+    """From where to where base lies, as `oriented`: its mean less and plus its deviation over seeds; None with one."""
+    values = np.array([value for run in base.done if (value := base.value(run, key)) is not None])
+    if len(values) < 2:
+        return None
+    middle, deviation = (
+        float(oriented([base], key, values.mean())),
+        float(np.std(oriented([base], key, values), ddof=1)),
+    )
+    return middle - deviation, middle + deviation
 
 
 def over_steps(rows: Sequence[Row], key: str, x: np.ndarray) -> list[tuple[int, float]]:
