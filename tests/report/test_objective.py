@@ -47,7 +47,7 @@ def rows(folder: Path, *, trusted: tuple[str, ...] = (), **keys: Any) -> list[Ro
 def test_a_table_goes_by_the_objective_and_says_where_less_is_better(tmp_path: Path) -> None:
     found = rows(tmp_path, objective="ter")
     cells = {column.name: column.cells for column in columns(found)}
-    assert list(cells) == ["row", "state", "PPL", "TER", "TER - base", "p (Holm)", "params", "runs"]
+    assert list(cells) == ["row", "state", "PPL", "TER", "TER - base", "p (Holm)", "params", "s/step", "runs"]
     assert cells["TER - base"][1].startswith("+")  # more errors
     assert found[1].apart["ter"].low > 0 > found[1].apart["bleu"].high
     said = dict(notes(found, ""))
@@ -80,9 +80,14 @@ def test_perplexity_may_decide_and_has_one_column(tmp_path: Path) -> None:
 
 
 def test_figures_that_others_publish_stand_beside_ours(tmp_path: Path) -> None:
-    cells = {column.name: column.cells for column in columns(rows(tmp_path, published={"ter": 40.25, "mine": 3}))}
+    published = {"paper": "Some et al.", "system": "base", "metric": "ter", "with": 40.25, "without": 41, "seeds": 3}
+    found = rows(tmp_path, published=published)
+    cells = {column.name: column.cells for column in columns(found)}
     assert list(cells)[3:7] == ["TER", "TER published", "TER - published", "BLEU"]
     assert cells["TER published"] == ["40.25", "40.25"]
+    assert cells["published - base"] == ["\u22120.75 TER"] * 2
+    said = dict(notes(found, ""))["published"].split("; ")
+    assert said == [f"{row.name}: ter 40.25, without 41 (Some et al., base, seeds: 3)" for row in found]
     value = METRICS["ter"].value(np.load(tmp_path / "b/translations/last.dev.statistics.npz")["ter"].sum(0))
     assert float(cells["TER - published"][1]) == pytest.approx(float(value) - 40.25, abs=0.005)
 
