@@ -1,6 +1,6 @@
 # `make` lists what there is to call.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo table3-tiny test test-fast check format clean
+.PHONY: help setup demo table3-tiny table4-tiny test test-fast check format clean
 
 BIN := .venv/bin
 INSTALLED := .venv/installed
@@ -29,6 +29,11 @@ TABLE3_TINY := $(BIN)/python src/run.py sweep=table3 scale=tiny trainer=cpu laun
 table3-tiny: setup  ## Train the 20 rows of Table 3 in miniature, half an hour or more on two cores, and write the report
 	$(TABLE3_TINY)
 	$(TABLE3_TINY) task=report
+
+TABLE4_TINY := $(BIN)/python src/run.py sweep=table4 scale=tiny_trees trainer=cpu launcher.parallel=2 $(FLAGS)
+table4-tiny: setup  ## Train the parsers of Table 4 in miniature, on a small grammar, and write the report
+	$(TABLE4_TINY)
+	$(TABLE4_TINY) task=report
 
 test: setup  ## Run all tests; what lacks chromium, SLURM or Multi30k is skipped, see CONTRIBUTING.md
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2

@@ -15,8 +15,8 @@ from omegaconf import DictConfig, OmegaConf
 from aiayn import files
 from aiayn import identity as identity_of_runs
 from aiayn.identity import changed, differing, identity, made_of, module_of, settings
+from aiayn.report.notes import notes
 from aiayn.report.rows import rows_of
-from aiayn.report.table import notes
 from aiayn.runs.run import Run
 from aiayn.runs.run_folder import RunFolder
 from aiayn.runs.sweep import Progress, show

@@ -49,6 +49,9 @@ class ModelConfig:
     d_ff: int = MISSING
     heads: int = MISSING
     kv_heads: int = MISSING
+    encoder_kv_heads: int | None = None  # null: kv_heads; likewise the next two
+    decoder_kv_heads: int | None = None
+    cross_kv_heads: int | None = None
     d_k: int = MISSING
     d_v: int = MISSING
     dropout: float = MISSING
@@ -77,7 +80,7 @@ class CleaningConfig:
     _target_: str = "aiayn.data.cleaning.Cleaning"
     max_length: int | None = 250  # tokens of either side; null: no limit
     max_ratio: float | None = 4.0  # of the longer side to the shorter one, in tokens; null: no limit
-    held_out: bool = True  # remove dev's and test's sentences from train
+    held_out: Any = True  # remove dev's and test's sentences from train; source: those of the source side alone
     duplicates: bool = True  # remove repeated pairs
 
 
@@ -176,10 +179,12 @@ RANGES: dict[str, tuple[float, float]] = {
     "model.d_model": (1, 2**17),
     "model.d_ff": (1, 2**20),
     "model.heads": (1, 2**17),
-    "model.kv_heads": (1, 2**17),
+    **{f"model.{part}kv_heads": (1, 2**17) for part in ("", "encoder_", "decoder_", "cross_")},
     "model.d_k": (1, 2**17),
     "model.d_v": (1, 2**17),
     **{f"model.{part}dropout": (0, 1) for part in ("", "attention_", "activation_")},
+    "model.attention.window": (1, 2**17),
+    "model.attention.scale": (ABOVE_0, inf),
     "model.position.max_length": (1, 2**17),  # the weights of one head on so long a sentence are 64 GiB
     **{f"training.{end}": (1, MOST) for end in ("max_steps", "max_epochs", "warmup_steps", "tokens_per_batch")},
     **{f"training.{often}_steps": (1, MOST) for often in ("checkpoint", "validate", "log")},

@@ -19,7 +19,8 @@ LAYERS = {
 @pytest.mark.parametrize("sizes", LAYERS)
 @pytest.mark.parametrize("bfloat16", [False, True])
 def test_activations_are_what_autograd_keeps(sizes: str, bfloat16: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fused(query, key, value, *, view, bias, dropout):  # as on a GPU; on a CPU bfloat16 goes another way in training
+    # As on a GPU; on a CPU bfloat16 goes another way in training.
+    def fused(query, key, value, *, view, bias, dropout, scale):
         return functional.scaled_dot_product_attention(
             query, key, value, attn_mask=view.mask, is_causal=view.causal, enable_gqa=key.size(1) != query.size(1)
         )
@@ -72,7 +73,7 @@ def test_dropout_keeps_a_byte_for_each_element(bfloat16: bool) -> None:
 
 
 def test_what_attention_writes_out_grows_with_the_square_of_the_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    def written_out(query, key, value, *, view, bias, dropout):
+    def written_out(query, key, value, *, view, bias, dropout, scale):
         return attention.attention_weights(query, key, view=view, bias=bias) @ value
 
     fused = [activation_bytes(built(*SMALL), pairs=1, length=length, bfloat16=False) for length in (32, 64)]

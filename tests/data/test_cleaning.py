@@ -65,6 +65,17 @@ def test_the_ratio_holds_in_both_directions() -> None:
     assert verdicts.tolist() == [KEPT, KEPT, RATIO, RATIO]
 
 
+def test_the_sources_of_dev_and_test_alone_can_be_removed() -> None:
+    cleaning = Cleaning(held_out="source")
+    verdicts = cleaning.judge_text(["a", "c", "x"], ["x", "b", "y"], held_out=({"a"}, {"b"}))
+    assert verdicts.tolist() == [HELD_OUT, KEPT, KEPT]
+
+
+def test_what_is_no_choice_of_sides_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"data\.cleaning\.held_out must be true, false or source, got target\."):
+        Cleaning(held_out="target")
+
+
 def test_rules_can_be_switched_off() -> None:
     cleaning = Cleaning(max_length=None, max_ratio=None, held_out=False, duplicates=False)
     verdicts = cleaning.judge_text(["a", "a"], ["b", "b"], held_out=({"a"}, set()))

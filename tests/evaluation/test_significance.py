@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
+from scipy.stats import ttest_rel
 
 from aiayn.evaluation.metrics.bleu import Bleu
 from aiayn.evaluation.significance import (
@@ -147,16 +148,31 @@ def test_two_seeds_of_each_have_the_spread_of_their_means() -> None:
     assert difference([still[:, 0], still[:, 0]], [still, still]).high == 0
 
 
+def test_five_pairs_of_the_same_seeds_have_the_spread_of_their_differences() -> None:
+    rng = np.random.default_rng(1)
+    luck, still = rng.normal(0, 1, 5), np.zeros((5, 3))
+    both = [luck + 0.3 + rng.normal(0, 0.1, 5), luck + rng.normal(0, 0.1, 5)]
+    found = difference(both, [still, still], same_seeds=True)
+    known = ttest_rel(*both)
+    assert (found.low, found.high) == pytest.approx(known.confidence_interval())
+    assert found.p == pytest.approx(known.pvalue)
+    assert found.half < difference(both, [still, still]).half / 3
+    four = [one[:4] for one in both], [still[:4]] * 2
+    assert difference(*four, same_seeds=True) == difference(*four)
+
+
+@pytest.mark.parametrize("same_seeds", [False, True])
 @pytest.mark.parametrize("sentences", [0.0, 1.0], ids=["seeds alone", "seeds and sentences"])
 @pytest.mark.parametrize("seeds", [2, 3, 5])
-def test_equal_systems_seldom_differ(seeds: int, sentences: float) -> None:
+def test_equal_systems_seldom_differ(seeds: int, sentences: float, same_seeds: bool) -> None:
     rng = np.random.default_rng(1)
     deviation = sentences * math.sqrt(2 / seeds)  # of the difference; as large as what the seeds add
     resampled = [rng.normal(0, deviation, (1, 1000)), np.zeros((1, 1000))]
     wrong = 0
     for _ in range(1000):
         shift = rng.normal(0, deviation)
-        found = difference([rng.normal(shift, 1, seeds), rng.normal(0, 1, seeds)], resampled)
+        figures = [rng.normal(shift, 1, seeds), rng.normal(0, 1, seeds)]
+        found = difference(figures, resampled, same_seeds=same_seeds)
         wrong += not found.low <= 0 <= found.high
     assert wrong / 1000 < 0.06
 

@@ -11,7 +11,7 @@ from conftest import logits
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from aiayn.inference import sampling
-from aiayn.inference.beam_search import Hypothesis, by_length, decode, length_penalty, search
+from aiayn.inference.beam_search import Hypothesis, by_length, decode, length_penalty, search, top
 from aiayn.model.model import Model
 from aiayn.model.position.learned import LearnedPosition
 
@@ -293,3 +293,15 @@ def test_a_diverged_model_is_said_to_be_one(build: Build) -> None:
     torch.nn.init.constant_(model.embedding.weight, torch.nan)
     with pytest.raises(ValueError, match="logits are not numbers"):
         search(model, torch.tensor([[5, 3]]))
+
+
+@pytest.mark.parametrize("vocab", [5, 159, 160, 161, 1600, 1723])
+@pytest.mark.parametrize("count", [1, 4])
+def test_the_greatest_of_a_vocabulary_are_those_of_topk(vocab: int, count: int) -> None:
+    scores = torch.randperm(6 * vocab, generator=torch.Generator().manual_seed(vocab)).float().view(2, 3, vocab)
+    for values in (scores, scores.masked_fill(scores % 3 > 0, -torch.inf)):
+        expected = values.topk(count)
+        found, places = top(values, count)
+        assert torch.equal(found, expected.values)
+        assert torch.equal(values.gather(-1, places), found)
+        assert len({*places[0, 0].tolist()}) == count

@@ -1,7 +1,7 @@
 import pytest
 import torch
 from conftest import view
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import linear, scaled_dot_product_attention
 
@@ -116,6 +116,33 @@ def test_bfloat16_training_on_a_cpu_is_close_to_float32(causal: bool) -> None:
 def test_heads_that_share_keys_are_as_many_for_each() -> None:
     with pytest.raises(ValueError, match=r"model\.kv_heads must divide model\.heads, got kv_heads=2, heads=3"):
         MultiHeadAttention(13, 3, d_k=5, d_v=7, kv_heads=2)
+
+
+def test_each_kind_of_attention_may_share_keys_otherwise() -> None:
+    shared = {"kv_heads": 6, "decoder_kv_heads": 2, "cross_kv_heads": 1}
+    made = {
+        kind: MultiHeadAttention(13, 6, kind=kind, d_k=5, d_v=7, **shared) for kind in ("encoder", "decoder", "cross")
+    }
+    assert {kind: module.kv_heads for kind, module in made.items()} == {"encoder": 6, "decoder": 2, "cross": 1}
+    assert [len(module.memory.weight) for module in made.values()] == [6 * 12, 2 * 12, 12]
+    with pytest.raises(ValueError, match=r"model\.cross_kv_heads must divide model\.heads, got cross_kv_heads=4"):
+        MultiHeadAttention(13, 6, kind="cross", d_k=5, d_v=7, cross_kv_heads=4)
+
+
+def test_normalised_queries_and_keys_have_scores_that_do_not_grow_with_them() -> None:
+    """Whatever the size of what is projected, a score is at most sqrt(d_k) while the gains are 1."""
+    torch.manual_seed(1)
+    module = MultiHeadAttention(13, 3, d_k=5, d_v=7, qk_norm=lambda: nn.RMSNorm(5, eps=1e-6))
+    plain = MultiHeadAttention(13, 3, d_k=5, d_v=7)
+    x, seen = torch.randn(2, 11, 13), view(11)
+    query, key, value = module.project(x, view=seen)
+    for found in (query, key):
+        torch.testing.assert_close(found.square().mean(-1), torch.ones(2, 3, 11), atol=1e-3, rtol=0)
+    plain.load_state_dict({name: value for name, value in module.state_dict().items() if "norm" not in name})
+    torch.testing.assert_close(value, plain.project(x, view=seen)[2])
+    expected = (query @ key.mT / 5**0.5).softmax(-1)
+    torch.testing.assert_close(module.weights(x, view=seen), expected)
+    torch.testing.assert_close(module.weights(1000 * x, view=seen), expected, atol=1e-3, rtol=0)
 
 
 class Distance(Relative):

@@ -10,12 +10,19 @@ from aiayn.checkpoints.building import build
 from aiayn.model.model import Model
 
 SIZES = ["layers=2", "d_model=22", "d_ff=31", "heads=3", "d_k=6", "d_v=7", "dropout=0"]
+# So that ten tokens reach beyond what a part tells apart.
+NARROW = {
+    "model/attention=restricted": ["model.attention.window=3"],
+    "model/position=shaw": ["model.attention.relative.clip=2"],
+    "model/position=bucketed": ["model.attention.relative.buckets=8", "model.attention.relative.distance=7"],
+}
 every_part = pytest.mark.parametrize("part", PARTS)
 
 
 def built(*overrides: str) -> Model:
     """A model of few, random weights in evaluation mode."""
-    cfg = composed(*(f"model.{size}" for size in SIZES), *overrides)
+    narrow = [value for override in overrides for value in NARROW.get(override, [])]
+    cfg = composed(*(f"model.{size}" for size in SIZES), *overrides, *narrow)
     torch.manual_seed(1)
     model = build(OmegaConf.to_container(cfg.model, resolve=True), vocab_size=29)
     for name, parameter in model.named_parameters():

@@ -9,6 +9,7 @@ from conftest import composed
 from omegaconf import OmegaConf
 
 from aiayn.commands.inputs import metric_options
+from aiayn.data.tokenizer import Tokenizer
 from aiayn.data.trees import leaves, linearised
 from aiayn.evaluation.metrics.evalb import Evalb
 from aiayn.evaluation.metrics.mended import Mended
@@ -53,11 +54,41 @@ def test_what_is_no_tree_is_mended_and_counted() -> None:
     assert Mended().value(np.array([[1, 4], [0, 0]])).tolist() == [25, 0]
 
 
+def test_a_wrong_tag_costs_a_sentence_nothing_else() -> None:
+    problem = parsing("data.tags=true")
+    trees = problem.references("dev")
+    decoded = [symbols.replace(" . ", " NN ").replace("DT", ".") for symbols in problem.text("dev")[1]]
+    assert any(" . " in symbols for symbols in decoded)
+    outputs = problem.outputs("dev", decoded)
+    score, counts = problem.counted(Evalb(), decoded, outputs, trees)
+    assert (score.value, counts[:, 9].all()) == (100, True)  # punctuation is told from words as in the treebank
+    assert problem.counted(Mended(), decoded, outputs, trees)[0].value == 0
+    verbs = [symbols.replace("VBZ", "VBP") for symbols in problem.text("dev")[1]]
+    assert problem.outputs("dev", verbs) != trees  # tags of words are the model's
+
+
 def test_data_without_trees_cannot_be_parsed() -> None:
     with pytest.raises(
         ValueError, match="problem=parsing needs trees, and data=numbers_ende has none; name a treebank"
     ):
-        problem_of(composed("problem=parsing", "data=numbers_ende")).references("dev")  # type: ignore[attr-defined]
+        problem_of(composed("problem=parsing", "data=numbers_ende")).asked_sizes()
+
+
+def test_a_tokenizer_without_the_symbols_is_refused(tmp_path: Path) -> None:
+    text = [f"{word} {word}s" for word in ("dog", "cat", "man")]
+    (tmp_path / "words.model").write_bytes(Tokenizer.train(text, vocab_size=20).model)
+    problem = parsing(f"data.tokenizer={tmp_path}/words.model", f"outputs={tmp_path}/outputs")
+    with pytest.raises(ValueError, match=r"data\.tokenizer has no piece of its own for \d+ of the \d+ symbols"):
+        problem.prepare()
+    assert not [file for file in (tmp_path / "outputs" / "prepared").iterdir() if file.suffix != ".lock"]
+
+
+def test_the_tokenizer_of_a_parser_is_taken(tmp_path: Path) -> None:
+    first = parsing(f"outputs={tmp_path}", "data.vocab_size=200")
+    first.prepare()
+    second = parsing(f"outputs={tmp_path}", "data.corpus.seed=3", f"data.tokenizer={first.folder}/tokenizer.model")
+    second.prepare()
+    assert second.vocabularies.hash == first.vocabularies.hash
 
 
 def test_files_of_trees_are_a_corpus(tmp_path: Path) -> None:

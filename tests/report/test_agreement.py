@@ -1,12 +1,14 @@
 """How far the order of rows agrees with the paper's."""
 
 import csv
+import io
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from fake_runs import config, write_run
+from rich.console import Console
 from scipy.stats import kendalltau
 
 from aiayn.report.agreement import (
@@ -22,7 +24,9 @@ from aiayn.report.agreement import (
     stopped_early,
     tau_b,
 )
-from aiayn.report.rows import Row, bootstrap, rows_of
+from aiayn.report.distance import bootstrap
+from aiayn.report.formats import agreements_to_terminal
+from aiayn.report.rows import Row, rows_of
 from aiayn.runs.run import read_folder
 
 TINY = Path(__file__).parent / "table3_tiny.csv"  # one seed of each row at scale=tiny, as first reported
@@ -108,6 +112,18 @@ def test_without_sentences_and_seeds_there_is_no_interval_and_no_ceiling(tmp_pat
         row.samples.clear()
     bleu = agreements(rows, of_paper(rows), min_difference={})[0]
     assert (bleu.interval, bleu.seeds) == (None, None)
+
+
+def test_the_terminal_has_a_line_for_each_score_whatever_its_width(tmp_path: Path) -> None:
+    rows = made(tmp_path)
+    found = Comparison(agreements(rows, of_paper(rows), min_difference={}), "the paper")
+    for width in (80, 200):
+        console = Console(width=width, file=io.StringIO())
+        console.print(agreements_to_terminal(found, width=width))
+        printed = console.file.getvalue()  # type: ignore[attr-defined]
+        assert max(map(len, printed.splitlines())) <= width
+        assert f"{found.agreements[0].tau:+.2f}" in printed
+        assert sum(line.startswith(("BLEU", "PPL")) for line in printed.splitlines()) == 3
 
 
 def test_few_rows_or_figures_make_no_agreement(tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ from aiayn.report.claims import (
     p_value,
     read_claim,
 )
-from aiayn.report.rows import Row, bootstrap, rows_of
+from aiayn.report.distance import bootstrap
+from aiayn.report.rows import Row, rows_of
 from aiayn.report.table import verdict_cells
 from aiayn.runs.run import Run, read_folder
 

@@ -12,12 +12,14 @@ import pytest
 from fake_runs import METRICS, config, write_run
 
 from aiayn.report.agreement import Comparison
+from aiayn.report.distance import bootstrap
 from aiayn.report.formats import to_csv
+from aiayn.report.notes import notes
 from aiayn.report.page import page
 from aiayn.report.plots import plots
-from aiayn.report.rows import Row, bootstrap, rows_of
+from aiayn.report.rows import Row, rows_of
 from aiayn.report.statistics import metric_of
-from aiayn.report.table import columns, notes
+from aiayn.report.table import columns
 from aiayn.runs.run import read_folder
 from aiayn.runs.sweep import Progress, table
 
@@ -45,13 +47,13 @@ def rows(folder: Path, *, trusted: tuple[str, ...] = (), **keys: Any) -> list[Ro
 def test_a_table_goes_by_the_objective_and_says_where_less_is_better(tmp_path: Path) -> None:
     found = rows(tmp_path, objective="ter")
     cells = {column.name: column.cells for column in columns(found)}
-    assert list(cells) == ["row", "state", "PPL", "TER", "TER - base", "p, sentences", "params", "runs"]
+    assert list(cells) == ["row", "state", "PPL", "TER", "TER - base", "p (Holm)", "params", "runs"]
     assert cells["TER - base"][1].startswith("+")  # more errors
     assert found[1].apart["ter"].low > 0 > found[1].apart["bleu"].high
     said = dict(notes(found, ""))
     assert said["TER"] == "tok:tercom; less is better"
     assert said["TER - base"].endswith("; less is better; one seed: the spread of training is not in it")
-    assert "of TER against base" in said["p, sentences"]
+    assert "of TER against base" in said["p (Holm)"]
     assert "BLEU" not in said
     html = page("x", found, [], [], NOTHING, [])
     assert ">TER</button>" in html
@@ -74,7 +76,7 @@ def test_plots_and_live_tables_go_by_the_objective(tmp_path: Path) -> None:
 
 def test_perplexity_may_decide_and_has_one_column(tmp_path: Path) -> None:
     found = [column.name for column in columns(rows(tmp_path, objective="perplexity"))]
-    assert found[2:5] == ["PPL", "PPL - base", "p, sentences"]
+    assert found[2:5] == ["PPL", "PPL - base", "p (Holm)"]
 
 
 def test_figures_that_others_publish_stand_beside_ours(tmp_path: Path) -> None:
@@ -89,7 +91,7 @@ def test_every_metric_of_the_runs_has_its_interval_in_the_csv(tmp_path: Path) ->
     lines = list(csv.DictReader(io.StringIO(to_csv(rows(tmp_path)))))
     for key, sign in (("bleu", -1), ("ter", 1)):
         assert sign * float(lines[1][f"{key}_minus_base_low"]) > 0
-        assert 0 < float(lines[1][f"{key}_p_sentences"]) < 0.05
+        assert 0 < float(lines[1][f"{key}_p_holm"]) < 0.05
     assert (lines[1]["chrf_minus_base"], lines[1]["perplexity_minus_base"] != "") == ("", True)  # chrF has no counts
 
 

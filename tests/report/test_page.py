@@ -12,11 +12,12 @@ from browser import shown
 from fake_runs import config, write_run
 from matplotlib.figure import Figure
 
-from aiayn.report.agreement import Comparison
+from aiayn.report.agreement import Comparison, agreements, of_paper
+from aiayn.report.distance import bootstrap
+from aiayn.report.notes import notes
 from aiayn.report.page import page
-from aiayn.report.plots import draw, plots
-from aiayn.report.rows import Row, bootstrap, rows_of
-from aiayn.report.table import notes
+from aiayn.report.plots import agreement_plots, draw, plots
+from aiayn.report.rows import Row, rows_of
 from aiayn.runs.run import read_folder
 
 EVIL = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">$\\nosuch$"
@@ -75,6 +76,29 @@ def test_smaller_twins_are_plotted_as_distances_from_base(rows: list[Row]) -> No
     assert panel.y_label == "BLEU as in paper - base"
     assert [line.points[-1][1] for line in panel.lines] == [0, 0]
     assert "paper" not in [line.name for line in flops.panels[0].lines]
+
+
+def test_the_noise_floor_is_where_base_lies_over_its_seeds(rows: list[Row], tmp_path: Path) -> None:
+    base = rows[0].figure("bleu_paper")
+    assert base is not None
+    assert base.deviation
+    floor = base.mean - base.deviation, base.mean + base.deviation
+    comparison = Comparison(agreements(rows, of_paper(rows), min_difference={}), "the paper")
+    marginals, curves, _, flops = plots(rows)
+    scatter = agreement_plots(comparison)[0]
+    bleu = rows[0].figure("bleu")
+    assert marginals.panels[0].noise == flops.panels[0].noise == floor
+    assert scatter.panels[0].noise == pytest.approx((bleu.mean - bleu.deviation, bleu.mean + bleu.deviation))  # type: ignore
+    assert curves.panels[0].lines[0].banded  # there it is the band of base itself
+    for plot in (marginals, flops, scatter):
+        assert plot.heading.endswith("; grey: the noise floor, base and its standard deviation over seeds")
+        draw(plot, tmp_path / "drawn.png")
+    html = page("rows", rows, [], [], NOTHING, [flops])
+    assert f'"y0": {floor[0]}, "y1": {floor[1]}' in html
+    del rows[0].runs[1:]
+    vars(rows[0]).pop("done")
+    assert plots(rows)[-1].panels[0].noise is None
+    assert "grey" not in plots(rows)[-1].heading
 
 
 def test_a_split_is_named_where_all_rows_have_it(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ import pytest
 from fake_runs import METRICS, config, sentences, write_run
 from omegaconf import OmegaConf
 
-from aiayn.evaluation.significance import p_value, resampled_sums
-from aiayn.report.rows import Row, base_of, bootstrap, differences, rows_of
+from aiayn.evaluation.significance import holm, p_value, resampled_sums
+from aiayn.report.distance import bootstrap
+from aiayn.report.notes import notes
+from aiayn.report.rows import Row, base_of, differences, rows_of
 from aiayn.report.statistics import read_statistics
-from aiayn.report.table import notes
 from aiayn.runs.run import Run, read_folder, read_rows
 
 
@@ -169,6 +170,37 @@ def test_p_values_are_those_of_the_paired_bootstrap(tmp_path: Path) -> None:
     bootstrap([base, other])
     assert list(other.apart) == ["bleu", "perplexity", "ter"]
     assert not other.p_values  # it knows nothing of seeds
+
+
+def test_p_values_of_rows_with_several_seeds_are_students_and_corrected_for_their_number(tmp_path: Path) -> None:
+    for name, quality in (("a_base", 0.6), ("b", 0.62), ("c", 0.64), ("d", 0.6)):
+        for seed in (1, 2) if name != "d" else (1,):
+            write_run(tmp_path / f"{name}{seed}", config(name, seed=seed), quality=quality + seed / 200)
+    rows = rows_of(read_folder(tmp_path))
+    bootstrap(rows)
+    alone = np.array([row.apart["bleu"].p for row in rows[1:3]])
+    np.testing.assert_allclose([row.p_values["bleu"] for row in rows[1:3]], holm(alone))
+    assert min(holm(alone)) > min(alone)
+    assert "bleu" not in rows[3].p_values
+    said = dict(notes(rows, ""))
+    assert said["p (Holm)"] == "of BLEU against base, two-sided, corrected for 2 rows (Holm)"
+    assert "and seeds (Welch's t); one seed: the spread of training" in said["BLEU - base"]
+
+
+@pytest.mark.parametrize("spoilt", [None, "another seed", "other data"])
+def test_rows_that_share_five_seeds_and_their_data_are_compared_in_pairs(tmp_path: Path, spoilt: str | None) -> None:
+    for name in ("base", "z"):
+        for seed in range(1, 6):
+            given = 9 if (spoilt, name, seed) == ("another seed", "z", 5) else seed
+            made = config(name, seed=given)
+            made["data"]["tokens_per_batch"] += (spoilt, name) == ("other data", "z")
+            folder = tmp_path / f"{name}{seed if name == 'base' else 9 - seed}"  # read in another order
+            write_run(folder, made, quality=0.4 + 0.05 * seed)
+    base, other = rows_of(read_folder(tmp_path))
+    bootstrap([base, other])
+    assert base.same_seeds(other) == (spoilt is None)
+    assert (other.apart["bleu"].half < 3) == (spoilt is None)  # the seeds are 5 to 20 BLEU apart, in both rows alike
+    assert ("in pairs" in dict(notes([base, other], ""))["BLEU - base"]) == (spoilt is None)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,13 @@ from fake_runs import SIGNATURE, config, write_run
 from rich.console import Console
 
 from aiayn.report.agreement import Comparison
+from aiayn.report.distance import bootstrap
 from aiayn.report.formats import latex, markdown, to_csv, to_latex, to_markdown, to_terminal
+from aiayn.report.notes import notes
+from aiayn.report.page import page
 from aiayn.report.plots import marginals
-from aiayn.report.rows import Row, bootstrap, rows_of
-from aiayn.report.table import columns, notes
+from aiayn.report.rows import Row, rows_of
+from aiayn.report.table import columns
 from aiayn.runs.run import Run, read_folder
 
 PAPER = {"perplexity": 4.92, "bleu": 25.8, "parameters": 65e6}
@@ -71,6 +74,19 @@ def test_rows_of_the_paper_have_its_columns(table3: list[Row]) -> None:
     assert low < value < high < 0
 
 
+def test_systems_that_are_not_trained_here_stand_below_with_their_reported_scores(tmp_path: Path) -> None:
+    made = config("table4", paper=PAPER) | {"report": {"others": {"Somebody (2016)": {"bleu": 24.61}}}}
+    write_run(tmp_path / "table4", made)
+    rows = read(tmp_path)
+    found = cells(rows)
+    assert found["row"] == ["table4", "Somebody (2016)"]
+    assert found["BLEU paper"] == ["25.8", "24.61"]
+    assert found["BLEU"][1] == found["state"][1] == found["params"][1] == ""
+    assert "Somebody (2016)" in page("", rows, [], [], Comparison([], ""), [])
+    assert to_latex(rows, []).count(r"\midrule") == 2
+    assert "Somebody" not in to_csv(rows)
+
+
 def test_where_no_run_has_the_papers_bleu_the_head_says_what_is_subtracted(tmp_path: Path) -> None:
     write_run(tmp_path / "x", config("x", paper=PAPER), as_in_paper=False)
     rows = read(tmp_path)
@@ -94,8 +110,8 @@ def test_single_runs_have_a_p_too(tmp_path: Path) -> None:
     for heads, quality in ((8, 0.5), (1, 0.4)):
         write_run(tmp_path / str(-heads), config("x", model__heads=heads), quality=quality)
     rows = read(tmp_path)
-    assert cells(rows)["p, sentences"] == ["0.001", ""] if rows[0].p_values else ["", "0.001"]
-    assert "two-sided" in dict(notes(rows, ""))["p, sentences"]
+    assert cells(rows)["p (Holm)"] == ["0.001", ""] if rows[0].p_values else ["", "0.001"]
+    assert "two-sided" in dict(notes(rows, ""))["p (Holm)"]
 
 
 def test_other_rows_have_the_settings_that_differ(tmp_path: Path) -> None:
@@ -192,7 +208,7 @@ def test_notes_say_how_and_on_what_it_was_measured(table3: list[Row], tmp_path: 
     assert "compounds split" in found["BLEU paper"]
     assert found["BLEU - base"].startswith("from table3_base, with 95 % interval")
     assert found["BLEU - base"].endswith("; one seed: the spread of training is not in it")
-    assert "p, sentences" not in found
+    assert "p (Holm)" not in found
     assert "scale" not in found
 
 
@@ -213,6 +229,14 @@ def test_tables_name_the_steps_that_were_averaged_and_say_when_they_are_fewer(tm
     for row in rows:
         row.checkpoint = "last"  # of which nothing was averaged
     assert dict(notes(rows, ""))["measured on"] == "dev of wmt14_ende, checkpoint: last"
+
+
+def test_a_run_that_is_not_done_does_not_say_on_what_the_others_were_measured(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", config("a"), checkpoint="averaged", averaged_steps=[700, 800])
+    write_run(tmp_path / "b", config("b", model__heads=4), status="failed")
+    rows = rows_of(read_folder(tmp_path), checkpoint="averaged")
+    assert dict(notes(rows, ""))["measured on"] == "dev of wmt14_ende, checkpoint: averaged, of steps 700, 800"
+    assert dict(notes(rows[1:], ""))["measured on"] == "dev of wmt14_ende, checkpoint: averaged"
 
 
 def test_text_that_a_spreadsheet_would_compute_is_quoted_and_figures_are_not(table3: list[Row]) -> None:
@@ -277,6 +301,36 @@ def test_rows_that_are_not_there_for_one_reason_are_one_line(tmp_path: Path) -> 
         row.runs[0] = Run.read(row.runs[0].folder, row=row.name)
     found = [note for note in notes(rows, "") if note[0] in ("missing", "failed")]
     assert found == [("missing", "row0, row1, row4"), ("failed", "row2, row3: the disk is full")]
+
+
+@pytest.mark.parametrize(
+    ("stale", "says"),
+    [
+        (2, "row0, row1: aiayn.model, text changed since"),
+        (6, "row0, row1, row2 and 3 more: aiayn.model, text changed since"),
+        (7, "all 7 runs: aiayn.model, text changed since"),
+    ],
+)
+def test_runs_that_are_stale_for_one_reason_are_one_line(stale: int, says: str, tmp_path: Path) -> None:
+    for number in range(7):
+        write_run(tmp_path / f"row{number}", config(f"row{number}", model__heads=2**number))
+    rows = read(tmp_path)
+    for row in rows:
+        row.runs[0].changed = ["aiayn.model", "text"] if int(row.name[3:]) < stale else []
+    assert [text for label, text in notes(rows, "") if label == "stale"] == [says]
+
+
+def test_runs_that_ended_early_or_otherwise_than_planned_are_one_line_for_each_way(tmp_path: Path) -> None:
+    rows = []
+    for number, (steps, stopped) in enumerate([(500, None), (500, None), (700, "fell behind"), (700, "fell behind")]):
+        made = config(f"row{number}", training__max_steps=steps)
+        write_run(tmp_path / str(number), made, **({"stopped": stopped} if stopped else {}))
+        planned = made if stopped else config(f"row{number}")
+        rows += rows_of([Run.read(tmp_path / str(number), row=str(number), config=planned)])
+    assert [note for note in notes(rows, "") if note[0] in ("other settings", "stopped early")] == [
+        ("other settings", "row0, row1 ran with training.max_steps=500"),
+        ("stopped early", "row2, row3, at step 700: fell behind"),
+    ]
 
 
 def test_a_narrow_terminal_goes_without_the_settings(table3: list[Row]) -> None:

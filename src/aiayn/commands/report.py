@@ -21,11 +21,13 @@ from aiayn.identity import claims_hashes
 from aiayn.paths import path_of
 from aiayn.report.agreement import Comparison, agreements, ceiling, of_paper, of_report
 from aiayn.report.claims import Claim, Verdict, claims_about, judge
-from aiayn.report.formats import to_csv, to_latex, to_markdown, to_terminal
+from aiayn.report.distance import bootstrap, comparable
+from aiayn.report.formats import agreements_to_terminal, to_csv, to_latex, to_markdown, to_terminal
+from aiayn.report.notes import notes
 from aiayn.report.page import page
 from aiayn.report.plots import agreement_plots, draw, plots
-from aiayn.report.rows import Row, base_of, bootstrap, comparable, rows_of
-from aiayn.report.table import Notes, notes, verdict_cells, verdict_note
+from aiayn.report.rows import Row, base_of, rows_of
+from aiayn.report.table import Notes, verdict_cells, verdict_note
 from aiayn.runs.run import Run, read_folder, read_rows
 from aiayn.terminal import Terminal, visible
 
@@ -166,4 +168,5 @@ def show(rows: Sequence[Row], known: Notes, verdicts: Sequence[Verdict], compari
     if verdicts:
         console.print(Text(f"\n{verdict_note(verdicts)}", "dim"), soft_wrap=True)
     if comparison.agreements:
-        console.print(Text(f"\n{comparison.reading}"), soft_wrap=True)
+        console.print(Text(f"\n{comparison.reading}\n"), soft_wrap=True)
+        console.print(agreements_to_terminal(comparison, width=console.width))

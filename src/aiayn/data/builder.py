@@ -136,7 +136,7 @@ class Builder:
             Of each text the `tokens` by side, and how many of the pairs that are kept nearly are in dev or test, on
             either side, as `near_held_out`.
         """
-        known = [NearDuplicates(side if self.cleaning.held_out else []) for side in _sides(held_out)]
+        known = [NearDuplicates(side) for side in self.cleaning.compared(_sides(held_out))]
         encode = partial(_encode, vocabularies, self.cleaning, known)
         found = {}
         with contextlib.ExitStack() as stack:

@@ -5,7 +5,8 @@ others are the usual rules of later recipes. A pair is charged to the first rule
 `RULES`; so the counts add up, and depend on the text and the settings only:
 
 1. `empty`: a side is empty, or nothing but white space and invisible characters;
-2. `held_out`: the source is a source of dev or test, or the target one of their targets;
+2. `held_out`: the source is a source of dev or test, or the target one of their targets (or the source alone is
+   compared, where many sentences share a target, as they share the form of a tree);
 3. `duplicate`: source and target both equal those of an earlier pair that passed 1 and 2;
 4. `too_long`: a side has more than `max_length` tokens;
 5. `ratio`: one side has more than `max_ratio` times the tokens of the other.
@@ -20,10 +21,12 @@ import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TypeAlias
 
 import numpy as np
 
 RULES = ("empty", "held_out", "duplicate", "too_long", "ratio")
+Sides: TypeAlias = tuple[Collection[str], Collection[str]]  # sources and targets
 KEPT, EMPTY, HELD_OUT, DUPLICATE, TOO_LONG, RATIO = range(len(RULES) + 1)  # a verdict, uint8
 
 
@@ -34,27 +37,34 @@ class Cleaning:
     Attributes:
         max_length: Most tokens on a side; None for no limit.
         max_ratio: Most tokens of the longer side for one of the shorter; None for no limit.
-        held_out: Whether dev's and test's sentences are removed from train.
+        held_out: Whether dev's and test's sentences are removed from train; "source": those of the source side alone.
         duplicates: Whether repeated pairs are removed.
     """
 
     max_length: int | None = 250
     max_ratio: float | None = 4.0
-    held_out: bool = True
+    held_out: bool | str = True
     duplicates: bool = True
 
     def __post_init__(self) -> None:
+        if not isinstance(self.held_out, bool) and self.held_out != "source":
+            raise ValueError(f"data.cleaning.held_out must be true, false or source, got {self.held_out}.")
         if self.max_length is not None and self.max_length < 1:
             raise ValueError(f"data.cleaning.max_length must be at least 1 (or null), got {self.max_length}.")
         if self.max_ratio is not None and self.max_ratio < 1:
             raise ValueError(f"data.cleaning.max_ratio must be at least 1 (or null), got {self.max_ratio}.")
+
+    def compared(self, held_out: Sides) -> Sides:
+        """Of the sentences of dev and test those that train's are compared with."""
+        sources, targets = held_out
+        return sources if self.held_out else (), targets if self.held_out is True else ()
 
     def judge_text(
         self,
         sources: Sequence[str],
         targets: Sequence[str],
         *,
-        held_out: tuple[Collection[str], Collection[str]],
+        held_out: Sides,
     ) -> np.ndarray:
         """Apply the rules that look at one pair's text.
 
@@ -67,8 +77,9 @@ class Cleaning:
             Verdicts, `(pairs,)`: KEPT, EMPTY or HELD_OUT.
         """
         verdicts = np.full(len(sources), KEPT, dtype=np.uint8)
-        if self.held_out:
-            known = [s in held_out[0] or t in held_out[1] for s, t in zip(sources, targets, strict=True)]
+        seen_sources, seen_targets = self.compared(held_out)
+        if seen_sources or seen_targets:
+            known = [s in seen_sources or t in seen_targets for s, t in zip(sources, targets, strict=True)]
             verdicts[known] = HELD_OUT
         verdicts[[not (s and t) for s, t in zip(sources, targets, strict=True)]] = EMPTY
         return verdicts

@@ -135,6 +135,7 @@ def prepare(
         with _locked(path.with_suffix(".lock")):
             if not path.exists():  # else another process built it while this one waited
                 _remove_abandoned(folder)
+                symbols = _symbols([text, *(mixture or {}).values()], vocabularies)
                 with _appearing(path) as temporary:
                     builder = Builder({MAIN: text, **(mixture or {})}, temporary, cleaning=cleaning, workers=workers)
                     train = partial(
@@ -143,7 +144,7 @@ def prepare(
                         vocab_size=vocab_size,
                         character_coverage=character_coverage,
                         byte_fallback=byte_fallback,
-                        symbols=_symbols([text, *(mixture or {}).values()]),
+                        symbols=symbols,
                     )
                     statistics = builder.build(train, sample=tokenizer_sample, vocabularies=vocabularies)
                     write(temporary / "statistics.json", json.dumps(statistics | {"settings": settings}, indent=2))
@@ -201,9 +202,19 @@ def _own_code(text: ParallelText) -> dict[str, Any]:
     return {"code": [kind.__qualname__]}
 
 
-def _symbols(texts: Sequence[ParallelText]) -> list[str]:
-    """Words of the target side that get one id each, in the order in which they come."""
-    return list(dict.fromkeys(one for text in texts if isinstance(text, WithSymbols) for one in text.symbols()))
+def _symbols(texts: Sequence[ParallelText], given: Vocabularies | None) -> list[str]:
+    """Words of the target side that get one id each, in the order in which they come.
+
+    Raises:
+        ValueError: if a given vocabulary has not all of them.
+    """
+    found = list(dict.fromkeys(one for text in texts if isinstance(text, WithSymbols) for one in text.symbols()))
+    if given is not None and (lacking := [one for one in found if one not in given.target.symbols]):
+        raise ValueError(
+            f"data.tokenizer has no piece of its own for {len(lacking)} of the {len(found)} symbols of these trees, "
+            f"{lacking[0]} for one; name a parser's that was trained on such trees, or leave it out."
+        )
+    return found
 
 
 def _learnt(

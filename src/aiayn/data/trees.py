@@ -21,6 +21,7 @@ PUNCTUATION = {
     **dict.fromkeys((".", "?", "!"), "."),
     **dict.fromkeys((":", ";", "--", "..."), ":"),
 }
+PUNCTUATION_TAGS = set(PUNCTUATION.values())
 # Of a bracket's label: function tags, indices and alternatives. -LRB- and the like are whole labels.
 FUNCTION = re.compile(r"(?<=.)[-=|].*")
 # White space is that of ASCII: a word may hold a thin space.
@@ -113,6 +114,19 @@ def leaves(tree: str) -> tuple[list[str], list[str]]:
 def tags_by_form(words: Sequence[str]) -> list[str]:
     """Tags of words of which none is known: that of `PUNCTUATION`, or XX; it is the form that decides, and no tree."""
     return [PUNCTUATION.get(word, ANY) for word in words]
+
+
+def with_punctuation(tree: str, tags: Sequence[str]) -> str:
+    """The tree with these tags where either they or its own are of punctuation."""
+    others = iter(tags)
+
+    def tagged(token: re.Match[str]) -> str:
+        if token.lastindex != 2:
+            return token[0]
+        other = next(others)
+        return _leaf(token[2], other) if {other, token[1]} & PUNCTUATION_TAGS else token[0]
+
+    return TOKEN.sub(tagged, tree)
 
 
 def linearised(tree: str, *, tags: bool) -> str:

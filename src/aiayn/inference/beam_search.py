@@ -31,6 +31,7 @@ from aiayn.inference.well_formed import Symbols, Trees
 from aiayn.model.model import Model
 
 NEVER = -torch.inf
+GROUP = 160  # tokens of the vocabulary, of which a maximum is taken
 REMOVED = 1 / 8  # done sentences leave the batch when they are this share of it: the copying is then amortised
 
 
@@ -199,7 +200,7 @@ class _Beams:
             scores.masked_fill_((self.limit <= self.tokens.size(2))[:, None, None], NEVER)
             scores[:, :, EOS] = ending
         # The best of a row are among the best of each of its hypotheses.
-        scores, token = scores.topk(min(self.beam, scores.size(2)))  # (rows, beam, continuations)
+        scores, token = top(scores, min(self.beam, scores.size(2)))  # (rows, beam, continuations)
         log_probability = (self.log_probability[:, :, None] + scores).flatten(1)
         log_probability, index = log_probability.sort(dim=1, descending=True, stable=True)
         log_probability, index = log_probability[:, : self.beam], index[:, : self.beam]
@@ -237,6 +238,24 @@ class _Beams:
         if not all(result):
             raise ValueError("The model's logits are not numbers, so nothing can be decoded. Its training diverged.")
         return [sorted(hypotheses, key=lambda hypothesis: -hypothesis.score) for hypotheses in result]
+
+
+def top(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The greatest of `scores` `(..., vocab)` and where they are, `(..., count)`, as `topk` gives them.
+
+    What is among the greatest is in a group whose maximum is among the greatest maxima. So most of a vocabulary is read
+    once, for a maximum, which on CPUs takes a quarter of the time that `topk` does.
+    """
+    groups = scores.size(-1) // GROUP
+    if groups <= 2 * count:  # little would be left out
+        values, places = scores.topk(count)
+        return values, places
+    rest = torch.arange(groups * GROUP, scores.size(-1), device=scores.device)
+    best = scores[..., : groups * GROUP].unflatten(-1, (groups, GROUP)).amax(-1).topk(count).indices
+    inside = best[..., None] * GROUP + torch.arange(GROUP, device=scores.device)
+    places = torch.cat([inside.flatten(-2), rest.expand(*best.shape[:-1], -1)], dim=-1)
+    values, chosen = scores.gather(-1, places).topk(count)
+    return values, places.gather(-1, chosen)
 
 
 def rows_of(live: np.ndarray) -> list[int]:

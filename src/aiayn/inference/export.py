@@ -110,7 +110,12 @@ def specification(model: TranslationTransformer, vocabularies: Vocabularies) -> 
     Raises:
         ValueError: if CTranslate2 has no counterpart to a part of the model.
     """
-    if strange := {type(module).__name__ for module in model.modules() if type(module) not in KNOWN}:
+    strange = {type(module).__name__ for module in model.modules() if type(module) not in KNOWN}
+    # CTranslate2 normalises queries and keys, and looks through windows, in decoders alone.
+    for key, lacking in {"query_norm": "qk_norm", "window": "window"}.items():
+        if any(getattr(module, key, None) is not None for module in model.modules()):
+            strange.add(f"attention's {lacking}")
+    if strange:
         raise ValueError(
             f"the model has parts that CTranslate2 does not know: {', '.join(sorted(strange))}; "
             "format=safetensors takes every model."
@@ -236,5 +241,5 @@ def _widened(rows: Tensor, attention: MultiHeadAttention) -> Tensor:
 
 def _attention_output(spec: "LayerSpec", attention: MultiHeadAttention, norm: PostNorm | PreNorm) -> None:
     _linear(spec.linear[-1], _widened(attention.output.weight.T, attention).T, attention.output.bias)
-    spec.queries_scale = attention.d_k**-0.5
+    spec.queries_scale = attention.d_k**-0.5 if attention.scale is None else attention.scale
     _norm(spec.layer_norm, norm.norm)

@@ -23,12 +23,14 @@ class Cache:
 
     def __init__(self) -> None:
         self.length = 0
+        self._added: list[int] = []  # slots by each call
         self._key: Tensor | None = None
         self._value: Tensor | None = None
 
     def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Append `key` `(batch, heads, new, d_k)`, `value` `(batch, heads, new, d_v)`; return all keys and values."""
         start, self.length = self.length, self.length + key.size(2)
+        self._added.append(key.size(2))
         self._key = _write(self._key, key, start)
         self._value = _write(self._value, value, start)
         return self.read()
@@ -38,6 +40,15 @@ class Cache:
         assert self._key is not None
         assert self._value is not None
         return self._key[:, :, : self.length], self._value[:, :, : self.length]
+
+    def keep_last(self, steps: int) -> tuple[Tensor, Tensor]:
+        """Forget all but what the last `steps` calls of `extend` have added; as `read`."""
+        assert self._key is not None
+        assert self._value is not None
+        gone = sum(self._added[:-steps])
+        self._added = self._added[-steps:]
+        self._key, self._value, self.length = self._key[:, :, gone:], self._value[:, :, gone:], self.length - gone
+        return self.read()
 
     def select(self, kept: int, moved: Tensor) -> None:
         """As `keep_rows`."""

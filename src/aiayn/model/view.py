@@ -8,7 +8,7 @@ where one is needed: attention without one takes the faster path of `scaled_dot_
 self-attention needs none for padding: padded target positions come last, so no real position ever sees them.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
@@ -40,6 +40,11 @@ class View:
     def __post_init__(self) -> None:
         if self.causal and self.mask is not None:
             raise ValueError("a view is causal or has a mask, got both; put the triangle into the mask.")
+
+    def of_last(self, keys: int) -> "View":
+        """A view of the last keys alone, of which there may be as many as before."""
+        mask = None if self.mask is None else self.mask[..., -keys:]
+        return replace(self, key_positions=self.key_positions[-keys:], mask=mask)
 
     def add_loss(self, name: str, value: Tensor) -> None:
         """Add to a named loss of this pass, which training adds to its own.

@@ -7,7 +7,7 @@ import numpy as np
 from hydra.utils import instantiate
 
 from aiayn.data.corpora.treebank import Trees
-from aiayn.data.trees import leaves, linearised, tree_of
+from aiayn.data.trees import leaves, tree_of, with_punctuation
 from aiayn.evaluation.metric import Metric, Score, score_of
 from aiayn.evaluation.metrics.mended import Mended
 from aiayn.problems.translation import Translation
@@ -17,11 +17,16 @@ class Parsing(Translation):
     """Pairs of a sentence and the symbols of its tree; scored are trees.
 
     Whatever the model writes becomes a tree over the sentence's words (`trees.tree_of`). EVALB leaves punctuation out
-    by its tag. So a model that learns no tags is given the treebank's, as parsers are that take tagged text; nothing
-    else of the treebank's tree is known then.
+    by its tag, and a sentence whose trees differ in that. So the tags of punctuation are the treebank's, and those of
+    all words where the model learns none, as of parsers that take tagged text; nothing else of its tree is known then.
     """
 
     output = "tree"
+
+    def asked_sizes(self) -> dict[str, int]:
+        """See `Translation`; data without trees are refused."""
+        _ = self.trees
+        return super().asked_sizes()
 
     @property
     def language(self) -> None:
@@ -51,19 +56,22 @@ class Parsing(Translation):
 
     def outputs(self, split: str, decoded: Sequence[str], rows: slice = slice(None)) -> list[str]:
         """The trees that decoded symbols say."""
-        found = []
-        for tree, symbols in zip(self.references(split)[rows], decoded, strict=True):
-            words, tags = leaves(tree)
-            found.append(tree_of(symbols, words, None if self.trees.tags else tags)[0])
-        return found
+        return [self._tree(*pair)[0] for pair in zip(decoded, self.references(split)[rows], strict=True)]
 
     def counted(
         self, metric: Metric, decoded: Sequence[str], outputs: list[str], references: list[str]
     ) -> tuple[Score, np.ndarray]:
-        """See `Translation`; whether a tree was mended shows where it says other symbols than were decoded."""
+        """See `Translation`; whether a tree was mended is told from the symbols."""
         if not isinstance(metric, Mended):
             return super().counted(metric, decoded, outputs, references)
-        pairs = zip(decoded, outputs, strict=True)
-        mended = [linearised(tree, tags=self.trees.tags) != " ".join(symbols.split()) for symbols, tree in pairs]
+        mended = [self._tree(*pair)[1] for pair in zip(decoded, references, strict=True)]
         counts = np.column_stack([mended, np.ones(len(mended))]).astype(int)
         return score_of(metric, counts, metric.signature(None)), counts
+
+    def _tree(self, symbols: str, reference: str) -> tuple[str, bool]:
+        """The tree that symbols say over the words of a reference, and whether they were mended for it."""
+        words, tags = leaves(reference)
+        if not self.trees.tags:
+            return tree_of(symbols, words, tags)
+        tree, mended = tree_of(symbols, words)
+        return with_punctuation(tree, tags), mended

@@ -18,6 +18,7 @@ import numpy as np
 
 from aiayn.evaluation.significance import holm
 from aiayn.report.rows import Row, base_of, name_of
+from aiayn.runs.run import HELD_OUT
 
 FEWEST = 4  # rows; of three, one order in six is right by chance
 DRAWS = 10_000  # of orders by chance
@@ -47,6 +48,7 @@ class Agreement:
         beside_base: Rows that the reference separates from base.
         seeds: tau between two trainings of the same rows, on average over the pairs of seeds; None with one seed.
         curve: Steps of training, and tau with the scores of then.
+        noise: From where to where base lies in `y`, its mean less and plus its deviation over seeds; None with one.
     """
 
     ours: str
@@ -64,6 +66,7 @@ class Agreement:
     beside_base: int
     seeds: float | None = None
     curve: list[tuple[int, float]] = field(default_factory=list)
+    noise: tuple[float, float] | None = None
 
     @property
     def accuracy(self) -> float | None:
@@ -187,7 +190,7 @@ def compare(
 
 
 def agreements(rows: Sequence[Row], reference: Reference, *, min_difference: Mapping[str, float]) -> list[Agreement]:
-    """Each score of ours with the same one of the reference, and perplexity with its objective too.
+    """Each score of ours with the same one of the reference, and perplexity and HELD_OUT with its objective too.
 
     Args:
         rows: Whose `samples` were filled.
@@ -195,7 +198,7 @@ def agreements(rows: Sequence[Row], reference: Reference, *, min_difference: Map
         min_difference: By score, what the reference must separate a pair by to count.
     """
     objective = rows[0].objective
-    measures = dict.fromkeys([objective, "perplexity"])
+    measures = dict.fromkeys([objective, "perplexity", HELD_OUT])
     found = []
     for mine in measures:
         for theirs in dict.fromkeys([mine, objective]):
@@ -215,7 +218,8 @@ def agreements(rows: Sequence[Row], reference: Reference, *, min_difference: Map
                 theirs=name_of(own, theirs),
                 resampled=resampled(own, mine),
             )
-            found.append(replace(agreement, seeds=between_seeds(own, mine), curve=over_steps(own, mine, x)))
+            agreement = replace(agreement, seeds=between_seeds(own, mine), curve=over_steps(own, mine, x))
+            found.append(replace(agreement, noise=noise(base_of(rows), mine)))
     return found
 
 
@@ -253,6 +257,18 @@ def between_seeds(rows: Sequence[Row], key: str) -> float | None:
         if len(both) >= FEWEST:
             found.append(float(tau_b(*(np.array([side[name] for name in both]) for side in (one, other)))))
     return float(np.nanmean(found)) if found else None
+
+
+def noise(base: Row, key: str) -> tuple[float, float] | None:
+    """From where to where base lies, as `oriented`: its mean less and plus its deviation over seeds; None with one."""
+    values = np.array([value for run in base.done if (value := base.value(run, key)) is not None])
+    if len(values) < 2:
+        return None
+    middle, deviation = (
+        float(oriented([base], key, values.mean())),
+        float(np.std(oriented([base], key, values), ddof=1)),
+    )
+    return middle - deviation, middle + deviation
 
 
 def over_steps(rows: Sequence[Row], key: str, x: np.ndarray) -> list[tuple[int, float]]:

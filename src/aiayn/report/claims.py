@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from aiayn.evaluation.significance import Interval, holm
-from aiayn.report.rows import Row, comparable, digits_of, is_scaled, name_of
+from aiayn.report.distance import comparable
+from aiayn.report.rows import Row, digits_of, is_scaled, name_of
 
 HOLDS, FAILS, UNKNOWN, SENTENCES = "holds", "does not hold", "cannot be told", "only on these sentences"
 LEVEL = 0.05  # of all claims of a report together
@@ -189,7 +190,7 @@ def p_value(effect: Interval, margin: float | None) -> float:
             tests (Schuirmann 1987), or outside.
     """
     if margin is None:
-        return min(1.0, 2 * min(effect.p_above(0), effect.p_below(0)))
+        return effect.p
     within = max(effect.p_above(-margin), effect.p_below(margin))
     return min(within, 2 * min(effect.p_above(margin), effect.p_below(-margin)))
 

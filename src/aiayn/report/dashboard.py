@@ -13,8 +13,9 @@ import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 from wandb_workspaces import expr
 
+from aiayn.report.notes import measured_on
 from aiayn.report.rows import SETTINGS, digits_of, name_of, rows_of
-from aiayn.report.table import AS_IN_PAPER, as_reported, is_less_better, measured_on
+from aiayn.report.table import AS_IN_PAPER, as_reported, is_less_better
 from aiayn.runs.run import Run
 
 STEP = "trainer/global_step"  # W&B's own step starts again when a run is resumed offline

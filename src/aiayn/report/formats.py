@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,6 +28,7 @@ from aiayn.report.table import (
     verdict_cells,
     verdict_note,
 )
+from aiayn.runs.run import HELD_OUT
 from aiayn.terminal import visible
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ TEX_ESCAPES = {
 def to_csv(rows: Sequence[Row]) -> str:
     """One line a row, with full precision."""
     scores = list(dict.fromkeys([*shown_scores(rows), *(key for row in rows for key in row.scored)]))
+    scores += [HELD_OUT] * any(HELD_OUT in row.samples for row in rows)
     settings = {name if SETTINGS.get(name) == key else key: key for name, key in shown_settings(rows).items()}
     lines = []
     for row in rows:
@@ -79,7 +81,7 @@ def to_csv(rows: Sequence[Row]) -> str:
             apart = row.apart.get(name)
             line |= {f"{name}_minus_base": apart and apart.value}
             line |= {f"{name}_minus_base_low": apart and apart.low, f"{name}_minus_base_high": apart and apart.high}
-            line[f"{name}_p_sentences"] = row.p_values.get(name)
+            line[f"{name}_p_holm"] = row.p_values.get(name)
         averaged = [" ".join(map(str, run.averaged_steps)) for run in row.done] if row.checkpoint == "averaged" else []
         done = len(row.done)
         lines.append(
@@ -162,15 +164,30 @@ def latex(text: str) -> str:
 
 
 def to_terminal(rows: Sequence[Row], *, width: int) -> "RichTable":
-    """The table for the terminal; where `width` characters do not hold it, intervals go below, then settings go.
+    """The table for the terminal, as `terminal_table`."""
+    return terminal_table(columns(rows), width=width, ends=breaks(rows))
 
-    A line below it says how many columns are left out.
+
+def agreements_to_terminal(comparison: Comparison, *, width: int) -> "RichTable":
+    """The table of agreements for the terminal, as `terminal_table`."""
+    lines = zip(*map(agreement_cells, comparison.agreements), strict=True)
+    shown = [
+        Column(head, list(of_head), of_text=number < 2, detail=head in ("rows", "right side of base", "seeds"))
+        for number, (head, of_head) in enumerate(zip(HEADS, lines, strict=True))
+    ]
+    return terminal_table(shown, width=width)
+
+
+def terminal_table(every: Sequence[Column], *, width: int, ends: Container[int] = ()) -> "RichTable":
+    """Columns as a table; where `width` characters do not hold it, intervals go below, then what is detail goes.
+
+    A line below it says how many columns are left out; behind each of the lines `ends` there is an empty one.
     """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    every = [replace(column, name=re.sub("(?<!-) ", "\n", column.name)) for column in columns(rows)]
+    every = [replace(column, name=re.sub("(?<!-) ", "\n", column.name)) for column in every]
     kept = [column for column in every if not column.detail]
     shown = next((some for some in (every, broken(every), kept) if fits(some, width)), broken(kept))
     left_out = len(every) - len(shown)
@@ -179,7 +196,6 @@ def to_terminal(rows: Sequence[Row], *, width: int) -> "RichTable":
     for column in shown:
         justify: Literal["left", "right"] = "left" if column.of_text else "right"
         table.add_column(Text(column.name), justify=justify, overflow="fold", no_wrap=not column.of_text)
-    ends = breaks(rows)
     for number, line in enumerate(cells(shown), start=1):
         table.add_row(*map(Text, line), end_section=number in ends)
     return table

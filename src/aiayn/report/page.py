@@ -13,7 +13,7 @@ from typing import Any
 from aiayn.report.agreement import AGREEMENT, HEADS, Comparison
 from aiayn.report.agreement import cells as agreement_cells
 from aiayn.report.claims import FAILS, HOLDS, Verdict
-from aiayn.report.plots import Line, Panel, Plot, tidy
+from aiayn.report.plots import GREY, Line, Panel, Plot, tidy
 from aiayn.report.rows import Row, devices, digits_of, measured, name_of
 from aiayn.report.table import (
     VERDICT_HEADS,
@@ -22,6 +22,7 @@ from aiayn.report.table import (
     cells,
     columns,
     objective_of,
+    others,
     setting,
     verdict_cells,
     verdict_note,
@@ -124,7 +125,7 @@ def page(
             cells(shown),
             text={number for number, column in enumerate(shown) if column.of_text},
             groups=groups,
-            tips=["\n".join(run.row for run in row.runs) for row in rows],
+            tips=[*("\n".join(run.row for run in row.runs) for row in rows), *[""] * len(others(rows))],
             caption="Click a head to sort; files beside this page: table.csv, table.md, table.tex.",
         ),
         f"<dl>{''.join(f'<dt>{escape(label)}</dt><dd>{escape(text)}</dd>' for label, text in notes)}</dl>",
@@ -144,7 +145,7 @@ def page(
         parts.append(f"<h2>How far to believe the order of these rows</h2><p>{escape(comparison.reading)}</p>")
         lines = [agreement_cells(agreement) for agreement in comparison.agreements]
         parts.append(html_table(HEADS, lines, text={0, 1}, caption=AGREEMENT))
-    parts += [f"<h2>{escape(plot.title)}</h2>{html_plot(plot)}" for plot in plots]
+    parts += [f"<h2>{escape(plot.heading)}</h2>{html_plot(plot)}" for plot in plots]
     parts.append("<h2>Runs</h2>")
     objective = objective_of(rows)
     heads = [
@@ -277,7 +278,7 @@ def interactive(plot: Plot) -> list[dict[str, Any]]:
                 data.append(band(line))
             data.append(trace(line, legend=alone and line.name not in named))
             named.add(line.name)
-        layout = {
+        layout: dict[str, Any] = {
             "height": 480 if alone else 240,
             "margin": {"l": 50, "r": 10, "t": 25, "b": 40},
             "hovermode": "closest",
@@ -286,6 +287,10 @@ def interactive(plot: Plot) -> list[dict[str, Any]]:
             "xaxis": x_axis(panel),
             "yaxis": axis_of(panel.y_label),
         }
+        if panel.noise:
+            low, high = panel.noise
+            place = {"xref": "paper", "x0": 0, "x1": 1, "y0": low, "y1": high, "layer": "below"}
+            layout["shapes"] = [{"type": "rect", **place, "fillcolor": f"{GREY}33", "line": {"width": 0}}]
         drawn.append({"id": f"{plot.name}-{number}", "data": data, "layout": layout, "bar": alone})
     return drawn
 

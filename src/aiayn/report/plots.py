@@ -22,6 +22,7 @@ from aiayn.report.table import (
     setting,
     shown_settings,
 )
+from aiayn.runs.run import HELD_OUT
 
 # Okabe and Ito 2008, which colour-blind readers can tell apart; then, for as many rows as Table 3 has, darker twins.
 COLORS = [
@@ -29,7 +30,8 @@ COLORS = [
     *("#003f63", "#7a3600", "#005a42", "#7a4864", "#8a5f00", "#2b6a91", "#222222", "#6b6200"),
     *("#c2185b", "#7cb342", "#5e35b1", "#a08070"),
 ]
-OURS, PAPER = COLORS[0], COLORS[1]
+OURS, PAPER, GREY = COLORS[0], COLORS[1], "#888888"
+NOISE = "; grey: the noise floor, base and its standard deviation over seeds"
 # x, y, what it is called, and the bar of y: its standard deviation, unless the axis says what else.
 Point = tuple[float, float, str, float | None]
 
@@ -59,13 +61,23 @@ class Line:
 
 @dataclass
 class Panel:
-    """One pair of axes."""
+    """One pair of axes.
+
+    Attributes:
+        x_label: Of the x axis.
+        y_label: Of the other one.
+        lines: What is drawn.
+        logarithmic: Whether the x axis is.
+        ticks: Of the x axis; empty: as they come.
+        noise: The noise floor: from where to where base lies, its mean less and plus its deviation over seeds.
+    """
 
     x_label: str
     y_label: str
     lines: list[Line]
-    logarithmic: bool = False  # the x axis
+    logarithmic: bool = False
     ticks: list[float] = field(default_factory=list)
+    noise: tuple[float, float] | None = None
 
 
 @dataclass
@@ -84,12 +96,25 @@ class Plot:
     panels: list[Panel]
     across: int = 1
 
+    @property
+    def heading(self) -> str:
+        """The title, and what the grey band is where there is one."""
+        return self.title + NOISE * any(panel.noise for panel in self.panels)
+
 
 def plots(rows: Sequence[Row]) -> list[Plot]:
     """The plots for which the rows have something to show."""
-    curves = [learning_curves(rows, key) for key in dict.fromkeys([objective_of(rows), "perplexity"])]
+    curves = [learning_curves(rows, key) for key in dict.fromkeys([objective_of(rows), "perplexity", HELD_OUT])]
     found = [marginals(rows), *curves, score_over_flops(rows)]
     return [plot for plot in found if plot.panels]
+
+
+def noise_of(base: Row, key: str, origin: float = 0.0) -> tuple[float, float] | None:
+    """The noise floor of a score, less an origin; None where base has not several seeds."""
+    figure = base.figure(key)
+    if figure is None or figure.deviation is None:
+        return None
+    return figure.mean - figure.deviation - origin, figure.mean + figure.deviation - origin
 
 
 def marginals(rows: Sequence[Row]) -> Plot:
@@ -131,6 +156,7 @@ def marginals(rows: Sequence[Row]) -> Plot:
                     lines,
                     logarithmic=spread,
                     ticks=ticks,
+                    noise=noise_of(base, key, origins["ours"]),
                 )
             )
     title = f"One setting at a time, all others as in {base.name}"
@@ -155,7 +181,7 @@ def differ(row: Row, base: Row) -> set[str]:
 
 
 def learning_curves(rows: Sequence[Row], key: str) -> Plot:
-    """A score on dev over optimizer steps: of each row the mean over its seeds, and a band of their deviation."""
+    """A score on dev, or HELD_OUT, over optimizer steps: of each row the mean over its seeds, and their deviation."""
     lines = []
     for number, row in enumerate(rows):
         by_run = [run.validated(key) for run in row.runs]
@@ -169,9 +195,10 @@ def learning_curves(rows: Sequence[Row], key: str) -> Plot:
             line = Line(row.name, points, COLORS[number % len(COLORS)], marked=len(points) == 1, banded=True)
             lines.append(line)
     name = name_of(rows, key)
-    panels = [Panel("optimizer steps", f"dev {name}", lines)] if lines else []
+    name = name if key == HELD_OUT else f"dev {name}"
+    panels = [Panel("optimizer steps", f"{name}, nats a sentence" if key == HELD_OUT else name, lines)] if lines else []
     file = "learning_curves" if key == objective_of(rows) else f"{key}_curves"
-    return Plot(file, f"Dev {name} in training, mean and standard deviation over seeds", panels)
+    return Plot(file, f"{name[0].upper()}{name[1:]} in training, mean and standard deviation over seeds", panels)
 
 
 def agreement_plots(comparison: Comparison) -> list[Plot]:
@@ -182,7 +209,8 @@ def agreement_plots(comparison: Comparison) -> list[Plot]:
             points = [(float(x), float(y), name, None) for x, y, name in zip(one.x, one.y, one.names, strict=True)]
             turned = ", -ln" * (one.ours == "PPL")
             lines = [Line("rows", points, OURS, connected=False, named=True)]
-            panel = Panel(f"{one.theirs} of {comparison.theirs}{turned}", f"our {one.ours}{turned}", lines)
+            labels = f"{one.theirs} of {comparison.theirs}{turned}", f"our {one.ours}{turned}"
+            panel = Panel(*labels, lines, noise=one.noise)
             title = f"{one.ours} beside that of {comparison.theirs}: where the orders agree, the points rise"
             shown.append(Plot(f"agreement_{re.sub('[^a-z]+', '_', one.ours.lower())}", title, [panel]))
     lines = [
@@ -192,7 +220,9 @@ def agreement_plots(comparison: Comparison) -> list[Plot]:
     ]
     if lines:
         panel = Panel("optimizer steps", "tau-b", lines)
-        shown.append(Plot("agreement_over_steps", f"How early dev's order agrees with {comparison.theirs}", [panel]))
+        shown.append(
+            Plot("agreement_over_steps", f"How early the order in training agrees with {comparison.theirs}", [panel])
+        )
     return shown
 
 
@@ -216,10 +246,12 @@ def score_over_flops(rows: Sequence[Row]) -> Plot:
         if theirs and score:
             papers.append((theirs, score, row.name, None))
     if papers and lines and not is_scaled(rows):
-        lines.append(Line("paper", papers, "#888888", connected=False))
+        lines.append(Line("paper", papers, GREY, connected=False))
     splits = {measured(run, row)[1] for row in rows for run in row.done}
     label += f", {splits.pop()}" if len(splits) == 1 else ""
-    panels = [Panel("training FLOPs of the matrix products", label, lines, logarithmic=True)] if lines else []
+    noise = noise_of(base_of(rows), key)
+    x_label = "training FLOPs of the matrix products"
+    panels = [Panel(x_label, label, lines, logarithmic=True, noise=noise)] if lines else []
     return Plot("score_over_flops", "What a row's training costs, and what it scores", panels)
 
 
@@ -232,7 +264,7 @@ def draw(plot: Plot, path: Path) -> None:
     size = (2.6 * plot.across, 2.5 * down) if len(plot.panels) > 1 else (9, 5)
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle(verbatim(plot.title), fontsize=11)
+    figure.suptitle(verbatim(plot.heading), fontsize=11)
     labels: dict[str, Any] = {}
     for number, panel in enumerate(plot.panels, start=1):
         axes = figure.add_subplot(down, plot.across, number)
@@ -257,6 +289,8 @@ def draw(plot: Plot, path: Path) -> None:
                 markersize=4,
                 capsize=2,
             )
+        if panel.noise:
+            axes.axhspan(*panel.noise, color=GREY, alpha=0.2, linewidth=0, zorder=0)
         if panel.logarithmic:
             axes.set_xscale("log")
         if panel.ticks:

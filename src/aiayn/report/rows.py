@@ -7,16 +7,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from aiayn.evaluation import significance
 from aiayn.evaluation.metric import Metric, digits
+from aiayn.evaluation.metrics.perplexity import Perplexity
 from aiayn.identity import NOT_ITS_OWN, identity, leaves, settings
 from aiayn.naming import names
-from aiayn.report.statistics import fitting, metric_of, read_statistics, same_sentences
-from aiayn.runs.run import Run
+from aiayn.report.statistics import HeldOut, fitting, metric_of, read_statistics, same_sentences
+from aiayn.runs.run import HELD_OUT, Run
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +61,7 @@ class Row:
         objective: The key of the score that decides.
         samples: Of every done run, each metric on every resample of the sentences, `(runs, resamples)`.
         apart: The distance from base, for each metric; none where the two cannot be compared.
-        p_values: Of that distance, where it is one of two single runs.
+        p_values: Of that distance, for each metric, corrected for the number of rows that have one.
     """
 
     name: str
@@ -152,13 +154,27 @@ class Row:
         value = run.result.get(name)
         if isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value):
             return float(value)
+        if name == HELD_OUT:
+            return self.held_out.get(run.folder)
         return run.score(*measured(run, self), name)
 
     @cached_property
+    def held_out(self) -> dict[Path, float]:
+        """HELD_OUT of every done run, by its folder; empty where one has it not."""
+        if not self.statistics or HELD_OUT not in self.statistics[0]:
+            return {}
+        return dict(zip((run.folder for run in self.done), self.observed(HELD_OUT).tolist(), strict=True))
+
+    @cached_property
     def metrics(self) -> dict[str, Metric]:
-        """By key, those of its config that may be built: what one's own command line names, else ours and trusted."""
+        """By key, those of its config that may be built: what one's own command line names, else ours and trusted.
+
+        HELD_OUT, which no config names, is made of perplexity.
+        """
         own, entries = self.runs[0].planned, self.config.get("metrics") or {}
         found = {key: metric_of(key, json.dumps(entry), None if own else self.trust) for key, entry in entries.items()}
+        if isinstance(found.get("perplexity"), Perplexity):
+            found[HELD_OUT] = HeldOut()
         return {key: metric for key, metric in found.items() if metric}
 
     @cached_property
@@ -200,7 +216,7 @@ class Row:
             checkpoint, split = measured(run, self)
             file = run.folder / "translations" / f"{checkpoint}.{split}.statistics.npz"
             try:
-                found.append(fitting(read_statistics(file), self.metrics, file))
+                found.append(fitting(read_statistics(file), self.metrics, file) | self.held_out_counts(run))
             except FileNotFoundError:
                 return None
             except (OSError, ValueError) as error:
@@ -210,15 +226,49 @@ class Row:
             return None
         return [{key: one[key] for key in one if all(key in other for other in found)} for one in found]
 
+    def held_out_counts(self, run: Run) -> dict[str, np.ndarray]:
+        """The counts of HELD_OUT of a run whose checkpoint was evaluated on several sets; else none."""
+        checkpoint, _ = measured(run, self)
+        sets = [name for name in (run.result.get("scores") or {}).get(checkpoint) or () if name != "step"]
+        if HELD_OUT not in self.metrics or len(sets) < 2:
+            return {}
+        found = []
+        for name in sets:
+            file = run.folder / "translations" / f"{checkpoint}.{name}.statistics.npz"
+            try:
+                found.append(fitting(read_statistics(file), self.metrics, file)["perplexity"])
+            except (FileNotFoundError, KeyError):
+                return {}
+            except (OSError, ValueError) as error:
+                log.warning("%s is damaged, so there is no likelihood of all sets: %s", file, error)
+                return {}
+        every = np.concatenate(found)
+        return {HELD_OUT: np.column_stack([every, np.ones(len(every))])}
+
     def observed(self, metric: str) -> np.ndarray:
         """A metric on all sentences, from the statistics, `(runs,)`."""
         assert self.statistics
         return np.array([self.metrics[metric].value(counts[metric].sum(0)) for counts in self.statistics])
 
+    @property
+    def seeds(self) -> list[str]:
+        """Those of its done runs, in their order."""
+        return [str(run.config.get("seed")) for run in self.done]
+
+    def same_seeds(self, other: "Row") -> bool:
+        """Whether the two were trained with the same seeds, each of which put the same data in the same order."""
+        data = [{key: value for key, value in row.settings.items() if key.startswith("data.")} for row in (self, other)]
+        return sorted(self.seeds) == sorted(other.seeds) and data[0] == data[1]
+
     def minus(self, other: "Row", metric: str) -> significance.Interval:
         """How far the two are apart; they must be comparable, and their `samples` filled."""
         both = self, other
-        return significance.difference([row.observed(metric) for row in both], [row.samples[metric] for row in both])
+        order = [np.argsort(row.seeds) for row in both]
+        return significance.difference(
+            [row.observed(metric)[by_seed] for row, by_seed in zip(both, order, strict=True)],
+            [row.samples[metric][by_seed] for row, by_seed in zip(both, order, strict=True)],
+            same_seeds=self.same_seeds(other),
+        )
 
 
 def differing(rows: Sequence[Row]) -> list[str]:
@@ -330,39 +380,3 @@ def is_scaled(rows: Sequence[Row]) -> bool:
 def base_of(rows: Sequence[Row]) -> Row:
     """The row that the others are compared with: the first one named base, or the first one."""
     return next((row for row in rows if row.name == "base" or row.name.endswith("_base")), rows[0])
-
-
-def bootstrap(rows: Sequence[Row]) -> None:
-    """Fill `samples`, `apart` and `p_values` of the rows from the statistics that their runs left.
-
-    All see the same resamples.
-    """
-    every = dict.fromkeys(name for row in rows for name in row.metrics)
-    for name in every:
-        by_shape: dict[tuple[int, ...], list[Row]] = {}
-        for row in rows:
-            if row.statistics and name in row.statistics[0]:
-                by_shape.setdefault(row.statistics[0][name].shape, []).append(row)
-        for together in by_shape.values():
-            sums = iter(significance.resampled_sums([of[name] for row in together for of in row.statistics or []]))
-            for row in together:
-                row.samples[name] = row.metrics[name].value(np.stack([next(sums) for _ in row.done]))
-    base = base_of(rows)
-    for row in rows:
-        for name in every if row is not base else ():
-            if comparable(row, base, name):
-                row.apart[name] = row.minus(base, name)
-                if len(row.done) == len(base.done) == 1:
-                    resampled = row.samples[name][0] - base.samples[name][0]
-                    row.p_values[name] = significance.p_value(row.apart[name].value, resampled)
-
-
-def comparable(row: Row, other: Row, metric: str) -> bool:
-    """Whether both have counts of the same sentences by the same metric; for perplexities, of as many pieces."""
-    if not row.statistics or not other.statistics or not same_sentences(row.statistics[0], other.statistics[0]):
-        return False
-    entries = [one.config["metrics"][metric] for one in (row, other) if metric in one.samples]
-    if len(entries) < 2 or entries[0] != entries[1]:
-        return False
-    one, two = row.statistics[0][metric], other.statistics[0][metric]
-    return metric != "perplexity" or np.array_equal(one[:, 1], two[:, 1])

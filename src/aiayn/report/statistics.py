@@ -19,6 +19,29 @@ from aiayn.trust import check_named, ours
 log = logging.getLogger(__name__)
 
 
+class HeldOut:
+    """ln P of a held-out sentence, unsmoothed, on average over dev and all test sets, in nats.
+
+    Less noisy than BLEU: more sentences, and of each how likely it is, not only what the search has found. Made of what
+    perplexity counts: the nats, the pieces and a 1 for each sentence, `(sentences, 3)`.
+    """
+
+    name = "held-out ln P"
+    higher_is_better = True
+
+    def signature(self, language: str | None, references: int = 1) -> str:
+        """See `Metric`."""
+        return "unit:sentence|eos:yes|smooth:none"
+
+    def counts(self, hypotheses: list[str], references: list[list[str]], language: str | None) -> np.ndarray:
+        """Always refused with a ValueError: text alone has no probabilities."""
+        raise ValueError("ln P is of a model's probabilities, which text alone has not.")
+
+    def value(self, sums: np.ndarray) -> np.ndarray:
+        """In nats, below 0."""
+        return -sums[..., 0] / sums[..., 2]
+
+
 def read_statistics(file: Path) -> dict[str, np.ndarray]:
     """What an evaluation kept for each sentence: each metric's counts by its key, and `references`, their checksums.
 

@@ -9,36 +9,19 @@ from aiayn.evaluation.significance import Interval
 from aiayn.naming import label, labels
 from aiayn.report.claims import LEVEL, SENTENCES, Verdict
 from aiayn.report.rows import (
-    ONE_SEED,
     SETTINGS,
     Figure,
     Row,
-    base_of,
-    devices,
-    differences,
     differing,
     digits_of,
     is_scaled,
-    measured,
     name_of,
 )
-from aiayn.runs.run import Run
+from aiayn.runs.run import HELD_OUT
 
 PLUS_MINUS, MINUS = "\u00b1", "\u2212"
 VERDICT_HEADS = ["claim", "effect, 95 % interval", "p", "paper", "verdict"]
-APART = "with 95 % interval, over sentences (bootstrap, 1000 resamples) and, where there are several, seeds (Welch's t)"
-P_VALUES = (
-    "paired bootstrap of {} against base, of single runs: two-sided, over sentences and not over seeds, not corrected "
-    "for the number of rows"
-)
 AS_IN_PAPER = "BLEU as in paper"
-PAPER_BLEU = "counted by tensor2tensor's script (tokenised, compounds split)"
-FRENCH = "; how English-French was counted is not known"
-UNLIKE = "; ours by sacreBLEU (13a): half a point or more may lie between them for that alone"
-SCALED = (
-    "smaller twins of the paper's rows, on other data: compare the order of rows, not the figures themselves; "
-    "the plots show distances from base"
-)
 SOURCES = ("paper", "published")  # of figures that a config puts beside ours, by the keys of scores
 Notes = list[tuple[str, str]]  # labels and texts
 
@@ -84,9 +67,10 @@ def columns(rows: Sequence[Row]) -> list[Column]:
         found.append(Column(f"{name_of(rows, objective)} - base", apart))
     if any(objective in row.p_values for row in rows):
         p_values = [row.p_values.get(objective) for row in rows]
-        found.append(
-            Column("p, sentences", ["" if value is None else f"{value:.3f}" for value in p_values], detail=True)
-        )
+        found.append(Column("p (Holm)", ["" if value is None else f"{value:.3f}" for value in p_values], detail=True))
+    if any(HELD_OUT in row.apart for row in rows):
+        apart = [with_interval(row.apart.get(HELD_OUT)) for row in rows]
+        found.append(Column(f"{name_of(rows, HELD_OUT)} - base", apart, detail=True))
     parameters = [(row.figure("parameters"), row.paper("parameters")) for row in rows]
     found.append(Column("params", [f"{ours.mean / 1e6:.3g}" if ours else "" for ours, _ in parameters], detail=True))
     if any(paper for _, paper in parameters):
@@ -94,7 +78,21 @@ def columns(rows: Sequence[Row]) -> list[Column]:
             Column("params paper", [f"{paper / 1e6:.3g}" if paper else "" for _, paper in parameters], detail=True)
         )
     found.append(Column("runs", [str(len(row.runs)) for row in rows], detail=True))
-    return found
+    return with_others(found, rows)
+
+
+def others(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """What stands below the rows (`report.others`): names of what is not trained here, and its reported scores."""
+    return {name: of for row in rows for name, of in ((row.config.get("report") or {}).get("others") or {}).items()}
+
+
+def with_others(shown: Sequence[Column], rows: Sequence[Row]) -> list[Column]:
+    """The columns with the `others` below: their names, and their scores beside the paper's of our rows."""
+    below = others(rows)
+    cells: dict[str, list[str]] = {"row": list(below)}
+    for key in shown_scores(rows):
+        cells[f"{name_of(rows, key)} paper"] = as_reported([of.get(key) for of in below.values()])
+    return [replace(column, cells=[*column.cells, *cells.get(column.name, [""] * len(below))]) for column in shown]
 
 
 def objective_of(rows: Sequence[Row]) -> str:
@@ -217,58 +215,9 @@ def setting(value: Any) -> str:
 
 
 def breaks(rows: Sequence[Row]) -> set[int]:
-    """Rows, by number, before which another group of Table 3 begins."""
-    return {number for number, (before, row) in enumerate(pairwise(rows), start=1) if before.group != row.group}
-
-
-def notes(rows: Sequence[Row], command: str) -> Notes:
-    """What is to know about the figures: what they were measured on, how, with what, and what is not there."""
-    runs = [(row, run) for row in rows for run in row.runs]
-
-    base = base_of(rows)
-    objective = objective_of(rows)
-    name, less = name_of(rows, objective), "; less is better" * is_less_better(rows, objective)
-    apart = f"from {base.name}, {APART}{less}" if any(objective in row.apart for row in rows) else ""
-    if any(objective in row.apart and min(len(row.done), len(base.done)) == 1 for row in rows):
-        apart += f"; {ONE_SEED}"
-    beside_paper = any(row.paper("bleu") is not None for row in rows)
-    scores = [key for key in shown_scores(rows) if key != "perplexity"]
-    has_french = any((row.config.get("data") or {}).get("target_language") == "fr" for row in rows)
-    is_like = beside_paper and not is_scaled(rows) and any(row.bleu_as_in_paper for row in rows)
-    found = [
-        ("command", command),
-        ("measured on", measured_on(rows)),
-        *((name_of(rows, key), signatures(rows, key)) for key in scores),
-        ("PPL", "of the references, per target piece with EOS, without label smoothing"),
-        ("\u00b1", "standard deviation over seeds" if any(len(row.done) > 1 for row in rows) else ""),
-        (AS_IN_PAPER, signatures(rows, "bleu_paper") if is_like else ""),
-        ("BLEU paper", PAPER_BLEU + UNLIKE * (not is_like) + FRENCH * has_french if beside_paper else ""),
-        (f"{name} - base", apart),
-        ("p, sentences", P_VALUES.format(name) if any(objective in row.p_values for row in rows) else ""),
-        ("scale", SCALED if is_scaled(rows) and has_paper(rows) else ""),
-        ("commit", each(str(run.result.get("git_commit") or "") for _, run in runs)),
-        ("devices", each(devices(run) for row in rows for run in row.done)),
-    ]
-    unfinished: dict[tuple[str, str], list[str]] = {}
-    for row, run in runs:
-        state, other, name = run.state, differences(run), row.called(run)
-        if state in ("done", "of another checkpoint") and other:
-            found.append(("other settings", f"{name} ran with {', '.join(other[:3])}{', ...' if other[3:] else ''}"))
-        elif state == "done" and run.result.get("stopped"):
-            found.append(("stopped early", f"{name}, at step {run.result.get('steps')}: {run.result['stopped']}"))
-        elif state != "done":
-            unfinished.setdefault((state, run.error if state == "failed" else ""), []).append(name)
-    for (kind, error), named in unfinished.items():
-        found.append((kind, f"{', '.join(named)}{f': {error}' if error else ''}"))
-    stale = [(row.called(run), ", ".join(run.changed)) for row, run in runs if run.stale]
-    found += [("stale", f"{name}: {changed} changed since") for name, changed in stale]
-    return [(label, text) for label, text in found if text]
-
-
-def signatures(rows: Sequence[Row], key: str) -> str:
-    """How a score was counted, and whether less of it is better."""
-    counted = each(run.said(*measured(run, row), key, "signature") for row in rows for run in row.runs)
-    return counted + "; less is better" * bool(counted and is_less_better(rows, key))
+    """Rows, by number, before which another group of Table 3 begins, or the `others`."""
+    groups = {number for number, (before, row) in enumerate(pairwise(rows), start=1) if before.group != row.group}
+    return groups | {len(rows)} if others(rows) else groups
 
 
 def is_less_better(rows: Sequence[Row], key: str) -> bool:
@@ -279,31 +228,6 @@ def is_less_better(rows: Sequence[Row], key: str) -> bool:
 def each(values: Iterable[str]) -> str:
     """Different texts, once each."""
     return "; ".join(dict.fromkeys(value for value in values if value))
-
-
-def measured_on(rows: Sequence[Row]) -> str:
-    """On what the figures were measured: `dev of wmt14_ende, checkpoint: last`."""
-    return each(place(row, run) for row in rows for run in row.runs)
-
-
-def place(row: Row, run: Run) -> str:
-    """On what a run's figures were measured; of an averaged checkpoint, what was averaged."""
-    checkpoint, split = measured(run, row)
-    data = (run.result.get("config") or run.config).get("data") or {}
-    averaged = f", of {steps_averaged(run)}" if checkpoint == "averaged" and run.averaged_steps else ""
-    return f"{split} of {data.get('name', '?')}, checkpoint: {checkpoint}{averaged}"
-
-
-def steps_averaged(run: Run) -> str:
-    """The steps whose weights were averaged, in words, and whether they are fewer than the run asked for."""
-    steps = run.averaged_steps
-    gaps = {later - earlier for earlier, later in pairwise(steps)}
-    text = f"steps {', '.join(f'{step:,}' for step in steps)}"
-    if len(steps) > 2 and len(gaps) == 1:
-        text = f"{len(steps)} steps from {steps[0]:,} to {steps[-1]:,}, every {gaps.pop():,}"
-    asked = ((run.result.get("config") or run.config).get("training") or {}).get("keep_checkpoints")
-    fewer = isinstance(asked, int) and len(steps) < asked
-    return f"{text} ({len(steps)} only, {asked} were asked for)" if fewer else text
 
 
 def has_paper(rows: Sequence[Row]) -> bool:

@@ -5,12 +5,14 @@ import fcntl
 import json
 import logging
 import math
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
+from zipfile import BadZipFile
 
 import numpy as np
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -28,6 +30,7 @@ RESULT: dict[str, type] = {
     **{"status": str, "steps": int, "scores": dict, "command": list},
     **{"made_of": dict, "claims": dict},
 }
+HELD_OUT = "held_out"  # the key of a score: ln P of the sentences of dev and of all test sets
 CONSOLE = "console.log"  # beside a run's own log: all that its processes print, tracebacks too
 
 
@@ -131,10 +134,25 @@ class Run:
         return {key: (curve[:, 0], curve[:, 1]) for key, curve in curves.items()}
 
     def validated(self, key: str) -> dict[int, float]:
-        """A score on dev by the optimizer steps behind it; the log counts steps from 0."""
+        """A score on dev, or HELD_OUT, by the optimizer steps behind it; the log counts steps from 0."""
+        if key == HELD_OUT:
+            return self.likelihoods
         return {
             int(step) + 1: float(value) for step, value in zip(*self.metrics.get(f"dev/{key}", ((), ())), strict=True)
         }
+
+    @cached_property
+    def likelihoods(self) -> dict[int, float]:
+        """ln P of a held-out sentence, on average over all sets, in nats, by the optimizer steps behind it."""
+        found = {}
+        for path in sorted((self.folder / "likelihoods").glob("step_*.npz")):
+            try:
+                with np.load(path, allow_pickle=False) as kept:
+                    log_p = np.concatenate([np.asarray(kept[split], dtype=float)[:, 0] for split in kept.files])
+                found[int(path.stem.removeprefix("step_"))] = float(log_p.mean())
+            except (OSError, EOFError, ValueError, IndexError, BadZipFile, zlib.error) as error:
+                log.warning("%s is damaged and left out: %s", path, error)
+        return {step: value for step, value in found.items() if math.isfinite(value)}
 
     def measured(self, checkpoint: str, split: str) -> tuple[str, str]:
         """The checkpoint and split that are meant by those: an evaluation has one of each, whatever is asked for."""

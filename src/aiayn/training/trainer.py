@@ -49,6 +49,10 @@ def build_trainer(config: dict[str, Any]) -> Trainer:
     # Where attention has become certain, probabilities and gradients are below 1e-38, which CPUs multiply slowly: after
     # 9,000 steps on Multi30k a step took 1.1 to 1.4 times as long. Threads inherit this, so it is set before the first.
     torch.set_flush_denormal(True)
+    # In bfloat16 on CPUs oneDNN and torch keep the kernels of the last 1,024 products. A step has other shapes than
+    # the last: so memory grew by gigabytes, for kernels that are not asked for again. Both read this when first used.
+    for cache in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+        os.environ.setdefault(cache, "128")
     try:
         trainer = Trainer(
             **settings,

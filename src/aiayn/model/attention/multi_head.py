@@ -13,78 +13,17 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from aiayn.model.attention.restricted import banded, in_blocks
+from aiayn.model.attention.scaled_dot_product import (
+    attention_weights,
+    for_each_head,
+    scaled_dot_product_attention,
+)
 from aiayn.model.dropout import check_dropout, drop
 from aiayn.model.position.relative import Relative
 from aiayn.model.state import Cache
 from aiayn.model.view import View
-
-
-def scaled_dot_product_attention(
-    query: Tensor, key: Tensor, value: Tensor, *, view: View, bias: Tensor | None = None, dropout: float = 0.0
-) -> Tensor:
-    """Average the values, weighted by how well their keys match the query: equation 1 (section 3.2.1).
-
-    torch's fused kernels do it, except for two trainings on a CPU: in bfloat16, where the fused kernel's backward pass
-    takes seven times as long as the formula written out, and with dropout, for which there is none.
-
-    Args:
-        query: `(batch, heads, query, d_k)`.
-        key: `(batch, kv_heads, key, d_k)`.
-        value: `(batch, kv_heads, key, d_v)`.
-        view: Which keys each query sees.
-        bias: Added to the scores, as `Relative.scores` gives it.
-        dropout: Share of the weights that are dropped.
-
-    Returns:
-        Context, `(batch, heads, query, d_v)`.
-    """
-    if query.device.type == "cpu" and (dropout or (query.dtype == torch.bfloat16 and query.requires_grad)):
-        weights = drop(attention_weights(query, key, view=view, bias=bias), dropout)
-        return weights @ _for_each_head(value, query.size(1))
-    mask = view.mask if bias is None else _added(query, key, view=view, bias=bias)
-    return functional.scaled_dot_product_attention(
-        query,
-        key,
-        value,
-        attn_mask=mask,
-        dropout_p=dropout,
-        is_causal=view.causal and bias is None,
-        enable_gqa=key.size(1) != query.size(1),
-    )
-
-
-def attention_weights(query: Tensor, key: Tensor, *, view: View, bias: Tensor | None = None) -> Tensor:
-    """How much each query attends to each key: softmax(Q K^T / sqrt(d_k)), `(batch, heads, query, key)`.
-
-    Arguments as in `scaled_dot_product_attention`.
-    """
-    keys = _for_each_head(key, query.size(1))
-    scores = query @ keys.transpose(-2, -1) / math.sqrt(query.size(-1))  # (batch, heads, query, key)
-    if bias is not None:
-        scores = scores + _added(query, key, view=view, bias=bias)
-    elif (mask := _mask(query, key, view=view)) is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
-    return scores.softmax(-1)
-
-
-def _mask(query: Tensor, key: Tensor, *, view: View) -> Tensor | None:
-    """What a view lets each query see, its causal part written out; None: everything."""
-    if not view.causal:
-        return view.mask
-    return torch.ones(query.size(2), key.size(2), dtype=torch.bool, device=query.device).tril()
-
-
-def _added(query: Tensor, key: Tensor, *, view: View, bias: Tensor) -> Tensor:
-    """The bias, and -inf where the view lets a query see nothing."""
-    mask, bias = _mask(query, key, view=view), bias.to(query.dtype)
-    return bias if mask is None else bias.masked_fill(~mask, -math.inf)
-
-
-def _for_each_head(x: Tensor, heads: int) -> Tensor:
-    """Keys or values `(batch, kv_heads, key, d)` once for each head that reads them, `(batch, heads, key, d)`."""
-    return x if x.size(1) == heads else x.repeat_interleave(heads // x.size(1), dim=1)
 
 
 class MultiHeadAttention(nn.Module):
@@ -101,7 +40,14 @@ class MultiHeadAttention(nn.Module):
         d_k: Width of a key.
         d_v: Width of a value.
         kv_heads: That are asked; None: as many as `heads`.
+        encoder_kv_heads: That are asked where `kind` is `encoder`; None: `kv_heads`. Likewise the next two.
+        decoder_kv_heads: In the decoder's self-attention.
+        cross_kv_heads: In attention to a memory.
         relative: Builds a `Relative` for self-attention; None: attention knows no positions.
+        score: Builds what scores keys, such as `Additive`; None: products of queries and keys do.
+        scale: By which products are multiplied; None: 1/sqrt(d_k).
+        qk_norm: Builds a norm of d_k numbers, one for queries and one for keys; None: they are as projected.
+        window: Keys on each side that a query of self-attention sees; None: all of them.
         attention_dropout: Share of the weights that are dropped in training; the paper drops none.
     """
 
@@ -114,26 +60,47 @@ class MultiHeadAttention(nn.Module):
         d_k: int,
         d_v: int,
         kv_heads: int | None = None,
+        encoder_kv_heads: int | None = None,
+        decoder_kv_heads: int | None = None,
+        cross_kv_heads: int | None = None,
         relative: Callable[[], Relative] | None = None,
+        score: Callable[[], nn.Module] | None = None,
+        scale: float | None = None,
+        qk_norm: Callable[[], nn.Module] | None = None,
+        window: int | None = None,
         attention_dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        kv_heads = heads if kv_heads is None else kv_heads
-        sizes = {"d_model": d_model, "heads": heads, "kv_heads": kv_heads, "d_k": d_k, "d_v": d_v}
+        own = {"encoder": encoder_kv_heads, "decoder": decoder_kv_heads, "cross": cross_kv_heads}[kind]
+        key_heads = "kv_heads" if own is None else f"{kind}_kv_heads"
+        kv_heads = own if own is not None else heads if kv_heads is None else kv_heads
+        sizes = {"d_model": d_model, "heads": heads, key_heads: kv_heads, "d_k": d_k, "d_v": d_v}
         for name, size in sizes.items():
             if size < 1:
                 raise ValueError(f"model.{name} must be at least 1, got {size}. Give a positive whole number.")
         if heads % kv_heads:
             raise ValueError(
-                f"model.kv_heads must divide model.heads, got kv_heads={kv_heads}, heads={heads}; "
+                f"model.{key_heads} must divide model.heads, got {key_heads}={kv_heads}, heads={heads}; "
                 f"choose another number, or leave it out for one of each."
             )
+        if score is not None and (relative is not None or scale is not None):
+            of_products = "scale" if relative is None else "relative"
+            raise ValueError(
+                f"model.attention.{of_products} is of products of queries and keys, and "
+                "model.attention.score takes their place; leave one of the two out."
+            )
+        if window is not None and window < 1:
+            raise ValueError(f"model.attention.window must be at least 1, got {window}. Give a positive whole number.")
         check_dropout("attention_dropout", attention_dropout)
         self.heads, self.kv_heads, self.d_k, self.d_v = heads, kv_heads, d_k, d_v
         self.attention_dropout = attention_dropout
         self.query = nn.Linear(d_model, heads * d_k)
         self.memory = nn.Linear(d_model, kv_heads * (d_k + d_v))
         self.output = nn.Linear(heads * d_v, d_model)
+        self.query_norm = None if qk_norm is None else qk_norm()
+        self.key_norm = None if qk_norm is None else qk_norm()
+        self.window = window if kind != "cross" else None
+        self.scale, self.score = scale, None if score is None else score()
         self.relative = relative() if relative is not None and kind != "cross" else None
         # Glorot over the three stacked, a smaller bound than over each: after 400 steps on the embedded corpus 0.90
         # nats, not 1.50. The paper's code stacks all three in self-attention only, and keys and values in attention to
@@ -166,36 +133,56 @@ class MultiHeadAttention(nn.Module):
             `(batch, query, d_model)`.
         """
         projected, key, value = self.project(query, memory, view=view, cache=cache)
-        context = self._attend(projected, key, value, view)
+        if self.window is None:
+            context = self._attend(projected, key, value, view)
+        elif cache is None:
+            context = in_blocks(self._attend, projected, key, value, view=view, window=self.window)
+        else:
+            context = self._attend(projected, key, value, view.of_last(key.size(2)))
         return self.output(context.transpose(1, 2).flatten(2))  # (batch, query, d_model)
 
     def weights(self, query: Tensor, memory: Tensor | None = None, *, view: View) -> Tensor:
         """How much each head attends to what, `(batch, heads, query, key)`; arguments as in `forward`."""
         projected, key, _ = self.project(query, memory, view=view)
-        return attention_weights(projected, key, view=view, bias=self._bias(projected, view))
+        return self._weights(projected, key, view if self.window is None else banded(view, self.window))
 
     def project(
         self, query: Tensor, memory: Tensor | None = None, *, view: View, cache: Cache | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries `(batch, heads, query, d_k)`, keys and values `(batch, kv_heads, ...)`, as they are scored."""
-        projected = self._rotated(self._split_heads(self.query(query), self.heads), view.query_positions)
+        projected = self._split_heads(self.query(query), self.heads)
+        projected = self._placed(projected, self.query_norm, view.query_positions)
         if memory is not None and cache is not None and cache.length:
             return projected, *cache.read()
         both = self._split_heads(self.memory(query if memory is None else memory), self.kv_heads)
         key, value = both.split([self.d_k, self.d_v], dim=-1)
         # What self-attention adds to a cache stands where its queries do.
-        key = self._rotated(key, view.query_positions if memory is None else view.key_positions)
-        return projected, *(cache.extend(key, value) if cache is not None else (key, value))
+        key = self._placed(key, self.key_norm, view.query_positions if memory is None else view.key_positions)
+        if cache is None:
+            return projected, key, value
+        kept = cache.extend(key, value)
+        return projected, *(kept if self.window is None else cache.keep_last(self.window + 1))
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, view: View) -> Tensor:
         """Context `(batch, heads, query, d_v)`; arguments as `project` gives them."""
-        bias, dropout = self._bias(query, view), self.attention_dropout if self.training else 0.0
-        if self.relative is None or not self.relative.gathers:
-            return scaled_dot_product_attention(query, key, value, view=view, bias=bias, dropout=dropout)
-        weights = drop(attention_weights(query, key, view=view, bias=bias), dropout)
-        return weights @ _for_each_head(value, self.heads) + self.relative.values(weights, view)
+        dropout, relative = self.attention_dropout if self.training else 0.0, self.relative
+        gathers = relative is not None and relative.gathers
+        if self.score is None and not gathers:
+            bias = self._bias(query, view)
+            return scaled_dot_product_attention(
+                query, key, value, view=view, bias=bias, dropout=dropout, scale=self.scale
+            )
+        weights = drop(self._weights(query, key, view), dropout)
+        context = weights @ for_each_head(value, self.heads)
+        return context + relative.values(weights, view) if relative is not None and gathers else context
 
-    def _rotated(self, x: Tensor, positions: Tensor) -> Tensor:
+    def _weights(self, query: Tensor, key: Tensor, view: View) -> Tensor:
+        bias = self._bias(query, view)
+        return attention_weights(query, key, view=view, bias=bias, scale=self.scale, score=self.score)
+
+    def _placed(self, x: Tensor, norm: nn.Module | None, positions: Tensor) -> Tensor:
+        if norm is not None:
+            x = norm(x.float()).to(x.dtype)  # the mean square in float32, also where x is in bfloat16
         return x if self.relative is None else self.relative.rotate(x, positions)
 
     def _bias(self, query: Tensor, view: View) -> Tensor | None:

@@ -22,10 +22,10 @@ class Rotary(Relative):
             )
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
-        """As `Relative`; in float32, since bfloat16 holds no position above 256."""
+        """As `Relative`; angles are float32, and so is what they turn: bfloat16 does not hold positions above 256."""
         half = x.size(-1) // 2
         rates = 10000.0 ** (-torch.arange(half, dtype=torch.float32, device=x.device) / half)
         angles = positions[:, None] * rates  # (length, d_k / 2)
         sine, cosine = angles.sin(), angles.cos()
-        first, second = x.float().chunk(2, dim=-1)
+        first, second = x.chunk(2, dim=-1)
         return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1).to(x.dtype)
