@@ -32,6 +32,14 @@ def heads_divide(d_model: int, heads: int) -> int:
     return d_model // heads
 
 
+def two_thirds(d_ff: int) -> int:
+    """The width of a gated feed-forward network that has about the weights of a plain one of `d_ff`: a multiple of 8.
+
+    Of the paper's 2048 it is 1368, so that three maps of it have 0.2 % more weights than two of 2048.
+    """
+    return max(8, 8 * round(d_ff / 12))
+
+
 def scaled(size: str, value: int, *, _root_: Any) -> int:
     """The paper's value of a size at the chosen scale: `${width:512}` is 512, or 128 with `scale=tiny`.
 
@@ -148,6 +156,7 @@ def choices(group: str = "") -> str:
 def register() -> None:
     """Make them known to OmegaConf."""
     OmegaConf.register_new_resolver("heads_divide", heads_divide, replace=True)
+    OmegaConf.register_new_resolver("two_thirds", two_thirds, replace=True)
     OmegaConf.register_new_resolver("peak_rate", peak_rate, replace=True)
     OmegaConf.register_new_resolver("row", row, replace=True)
     OmegaConf.register_new_resolver("absolute", lambda path: str(absolute(path)), replace=True)

@@ -179,7 +179,7 @@ def test_the_plan_counts_the_third_matrix_of_a_gated_network(in_process: Command
         return json.loads(output.read_text())["rows"][0]["flops_per_step"]
 
     matrix = 16 * 32 * 2 * 3  # a token's products with a d_model x d_ff matrix, forward and twice backward
-    assert flops("swiglu") - flops("relu") == pytest.approx(2 * 512 * matrix, rel=0.01)
+    assert flops("bilinear") - flops("relu") == pytest.approx(2 * 512 * matrix, rel=0.01)
 
 
 def test_a_run_says_the_flops_of_what_it_was_made_of(table: Path) -> None:

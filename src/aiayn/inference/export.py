@@ -26,7 +26,11 @@ from aiayn.checkpoints.checkpoint import FORMATS, MANIFEST, WEIGHTS, Checkpoint,
 from aiayn.data.tokenizer import BOS, EOS, PAD, UNK, Vocabularies
 from aiayn.model.attention.multi_head import MultiHeadAttention
 from aiayn.model.dropout import Dropout
+from aiayn.model.feed_forward.gated import GatedFeedForward
+from aiayn.model.feed_forward.geglu import GEGLU
+from aiayn.model.feed_forward.gelu import GELUFeedForward
 from aiayn.model.feed_forward.relu import FeedForward
+from aiayn.model.feed_forward.swiglu import SwiGLU
 from aiayn.model.layer import DecoderLayer, EncoderLayer, Stack
 from aiayn.model.norm.post import PostNorm
 from aiayn.model.norm.pre import PreNorm
@@ -39,13 +43,13 @@ if TYPE_CHECKING:  # of the extra `export`, which only those need who export
     from ctranslate2.specs.model_spec import LayerSpec
 
 FORBIDDEN = -1e4  # a logit that no other comes near; float16 can hold it
+NORMS = nn.LayerNorm, nn.RMSNorm
+ACTIVATIONS = {FeedForward: "RELU", GELUFeedForward: "GELU", GEGLU: "GELU", SwiGLU: "SWISH"}  # by CTranslate2's names
 # Modules whose computation CTranslate2 has too, and those that hold them together.
 KNOWN = {
-    *(TranslationTransformer, Stack, EncoderLayer, DecoderLayer, MultiHeadAttention, FeedForward, PostNorm, PreNorm),
-    *(SinusoidalPosition, LearnedPosition, Dropout, nn.ModuleList, nn.Embedding, nn.Linear, nn.LayerNorm, nn.RMSNorm),
+    *(TranslationTransformer, Stack, EncoderLayer, DecoderLayer, MultiHeadAttention, PostNorm, PreNorm),
+    *(SinusoidalPosition, LearnedPosition, Dropout, nn.ModuleList, nn.Embedding, nn.Linear, *NORMS, *ACTIVATIONS),
 }
-
-NORMS = nn.LayerNorm, nn.RMSNorm
 
 
 def write_safetensors(loaded: Checkpoint, folder: Path) -> None:
@@ -117,6 +121,7 @@ def specification(model: TranslationTransformer, vocabularies: Vocabularies) -> 
             "format=safetensors takes every model."
         )
     from ctranslate2.specs import TransformerSpec
+    from ctranslate2.specs.common_spec import Activation
 
     encoder: Any = model.encoder.layers
     decoder: Any = model.decoder.layers
@@ -133,8 +138,14 @@ def specification(model: TranslationTransformer, vocabularies: Vocabularies) -> 
             "CTranslate2 knows models with norms of one kind, not LayerNorm and RMSNorm together; "
             "format=safetensors takes every model."
         )
+    feed_forward = encoder[0].feed_forward
     spec = TransformerSpec.from_config(
-        depths, encoder[0].self_attention.heads, pre_norm=pre_norm, rms_norm=kinds == {nn.RMSNorm}
+        depths,
+        encoder[0].self_attention.heads,
+        pre_norm=pre_norm,
+        rms_norm=kinds == {nn.RMSNorm},
+        activation=Activation[ACTIVATIONS[type(feed_forward)]],
+        ffn_glu=isinstance(feed_forward, GatedFeedForward),
     )
     vocabulary = vocabularies.target.vocabulary
     spec.register_source_vocabulary(vocabularies.source.vocabulary)
@@ -144,7 +155,7 @@ def specification(model: TranslationTransformer, vocabularies: Vocabularies) -> 
     config.decoder_start_token, config.add_source_eos = config.bos_token, True
     config.layer_norm_epsilon = encoder[0].self_attention_norm.norm.eps
 
-    # from_config has the embeddings multiplied by sqrt(d_model), the sub-layers' activation ReLU, as the paper.
+    # from_config has the embeddings multiplied by sqrt(d_model), as the paper.
     spec.encoder.embeddings[0].weight = _plain((model.source_embedding or model.embedding).weight)
     spec.decoder.embeddings.weight = _plain(model.embedding.weight)
     spec.decoder.projection.weight = _plain(model.embedding.weight)
@@ -171,8 +182,10 @@ def _plain(weight: Tensor) -> Tensor:
     return weight.detach().float()
 
 
-def _linear(spec: "LayerSpec", weight: Tensor, bias: Tensor) -> None:
-    spec.weight, spec.bias = _plain(weight), _plain(bias)
+def _linear(spec: "LayerSpec", weight: Tensor, bias: Tensor | None) -> None:
+    spec.weight = _plain(weight)
+    if bias is not None:
+        spec.bias = _plain(bias)
 
 
 def _norm(spec: "LayerSpec", norm: Any) -> None:
@@ -182,8 +195,11 @@ def _norm(spec: "LayerSpec", norm: Any) -> None:
 
 
 def _feed_forward(spec: "LayerSpec", feed_forward: FeedForward, norm: PostNorm | PreNorm) -> None:
-    _linear(spec.linear_0, feed_forward.inner.weight, feed_forward.inner.bias)
-    _linear(spec.linear_1, feed_forward.outer.weight, feed_forward.outer.bias)
+    maps = {"linear_0": feed_forward.inner, "linear_1": feed_forward.outer}
+    if isinstance(feed_forward, GatedFeedForward):
+        maps |= {"linear_0": feed_forward.gate, "linear_0_noact": feed_forward.inner}
+    for name, linear in maps.items():
+        _linear(getattr(spec, name), linear.weight, linear.bias)
     _norm(spec.layer_norm, norm.norm)
 
 

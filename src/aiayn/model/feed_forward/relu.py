@@ -17,6 +17,8 @@ class FeedForward(nn.Module):
         activation_dropout: Share of the activations in between that are dropped in training; the paper drops none.
     """
 
+    bias = True  # the maps have b_1 and b_2
+
     def __init__(self, d_model: int, d_ff: int, activation_dropout: float = 0.0) -> None:
         super().__init__()
         check_dropout("activation_dropout", activation_dropout)
@@ -24,11 +26,16 @@ class FeedForward(nn.Module):
             if size < 1:
                 raise ValueError(f"model.{name} must be at least 1, got {size}. Give a positive whole number.")
         self.dropout = Dropout(activation_dropout)
-        self.inner = nn.Linear(d_model, d_ff)
-        self.outer = nn.Linear(d_ff, d_model)
-        for linear in (self.inner, self.outer):
-            nn.init.xavier_uniform_(linear.weight)
+        self.inner = self.linear(d_model, d_ff)
+        self.outer = self.linear(d_ff, d_model)
+
+    def linear(self, inputs: int, outputs: int) -> nn.Linear:
+        """A new map of these widths."""
+        linear = nn.Linear(inputs, outputs, bias=self.bias)
+        nn.init.xavier_uniform_(linear.weight)
+        if self.bias:
             nn.init.zeros_(linear.bias)
+        return linear
 
     def scale_first_weights(self, factor: float) -> None:
         """Begin with weights so many times as large; `model/norm=deep` calls it."""
@@ -36,9 +43,12 @@ class FeedForward(nn.Module):
             self.inner.weight.mul_(factor)
             self.outer.weight.mul_(factor)
 
+    def hidden(self, x: Tensor) -> Tensor:
+        """What is in between, `(rows, d_model)` to `(rows, d_ff)`."""
+        return functional.relu(self.inner(x), inplace=True)
+
     def forward(self, x: Tensor, *, view: View | None = None) -> Tensor:
         """`(..., d_model)` to `(..., d_model)`; what a position sees does not matter here."""
         # Two dimensions: a linear map of more returns a view, and autograd copies a view that changes in place
         # (a tenth of a training step on a CPU).
-        hidden = functional.relu(self.inner(x.flatten(0, -2)), inplace=True)
-        return self.outer(self.dropout(hidden)).view_as(x)
+        return self.outer(self.dropout(self.hidden(x.flatten(0, -2)))).view_as(x)

@@ -1,13 +1,12 @@
-"""The gated feed-forward network SwiGLU (Shazeer 2020, equation 6)."""
+"""The gated feed-forward network without an activation (Shazeer 2020, equation 6)."""
 
 from torch import Tensor, nn
-from torch.nn import functional
 
 from aiayn.model.view import View
 
 
-class GatedFeedForward(nn.Module):
-    """(silu(x W) * x V) W_2, without biases."""
+class Bilinear(nn.Module):
+    """(x W * x V) W_2, without biases."""
 
     def __init__(self, d_model: int, d_ff: int) -> None:
         super().__init__()
@@ -17,4 +16,4 @@ class GatedFeedForward(nn.Module):
 
     def forward(self, x: Tensor, *, view: View) -> Tensor:
         """`(..., d_model)` to `(..., d_model)`."""
-        return self.outer(functional.silu(self.gate(x)) * self.inner(x))
+        return self.outer(self.gate(x) * self.inner(x))
