@@ -33,7 +33,7 @@ class Config:
     run_dir: str = MISSING
     trust: list[str] = field(default_factory=list)
     paper: dict[str, float | None] = field(default_factory=dict)
-    published: dict[str, float | None] = field(default_factory=dict)
+    published: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass

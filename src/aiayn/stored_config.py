@@ -46,7 +46,7 @@ class StoredConfig:
     training: TrainingConfig = field(default_factory=TrainingConfig)
     inference: InferenceConfig = field(default_factory=InferenceConfig)
     paper: dict[str, float | None] = field(default_factory=dict)
-    published: dict[str, float | None] = field(default_factory=dict)
+    published: dict[str, Any] = field(default_factory=dict)
     trainer: dict[str, Any] = field(default_factory=dict)
     callbacks: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
