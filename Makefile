@@ -1,6 +1,6 @@
 # `make` lists what there is to call.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo table3-tiny table4-tiny test test-fast check format clean
+.PHONY: help setup demo table3-tiny modern-tiny table4-tiny test test-fast check format clean
 
 BIN := .venv/bin
 INSTALLED := .venv/installed
@@ -34,6 +34,13 @@ TABLE4_TINY := $(BIN)/python src/run.py sweep=table4 scale=tiny_trees trainer=cp
 table4-tiny: setup  ## Train the parsers of Table 4 in miniature, on a small grammar, and write the report
 	$(TABLE4_TINY)
 	$(TABLE4_TINY) task=report
+
+# A test of the machinery: after so few steps no score means anything.
+MODERN_TINY := $(BIN)/python src/run.py sweep=modern scale=tiny trainer=cpu launcher.parallel=2 training.max_steps=20 \
+	training.checkpoint_steps=5 training.validate_steps=20 inference=greedy $(FLAGS)
+modern-tiny: setup  ## Train the rows of the family for a few steps each, in minutes, and write the report
+	$(MODERN_TINY)
+	$(MODERN_TINY) task=report
 
 test: setup  ## Run all tests; what lacks chromium, SLURM or Multi30k is skipped, see CONTRIBUTING.md
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2

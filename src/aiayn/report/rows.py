@@ -207,10 +207,13 @@ class Row:
         return counted if counted and plain and counted.runs == plain.runs else None
 
     def reported(self, source: str) -> dict[str, float]:
-        """The paper's own figures, by key; of the `source` published, the score that others report."""
+        """The paper's own figures, by key; of the `source` published, the score that others report.
+
+        Where they report an effect, it is that of another system, whose score is not one to compare with.
+        """
         found = self.config.get(source) or {}
         if source == "published":
-            found = {str(found.get("metric")): found.get("with")}
+            found = {str(found.get("metric")): found.get("with")} if found.get("without") is None else {}
         return {key: float(value) for key, value in found.items() if isinstance(value, int | float)}
 
     def paper(self, name: str, source: str = "paper") -> float | None:

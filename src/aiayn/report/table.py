@@ -91,7 +91,7 @@ def published_effect(row: Row, rows: Sequence[Row]) -> str:
     effect = row.published_effect
     if effect is None:
         return ""
-    return f"{effect:+.3g} {name_of(rows, row.config['published']['metric'])}".replace("-", MINUS, 1)
+    return f"{effect:+.2f} {name_of(rows, row.config['published']['metric'])}".replace("-", MINUS, 1)
 
 
 def others(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
