@@ -12,6 +12,7 @@ import aiayn
 from aiayn.files import new_folder
 from aiayn.paths import make_absolute
 from aiayn.resolvers import run_folder
+from aiayn.schema import check_published
 
 
 def config(*overrides: str) -> DictConfig:
@@ -54,6 +55,22 @@ def test_every_path_is_from_the_root_and_a_tilde_is_home(overrides: list[str], k
     for given, meant in (("a/b", Path("a/b").absolute()), ("'~/a'", home / "a"), ("/a", Path("/a"))):
         cfg = config(*(override.replace("PATH", given) for override in overrides))
         assert OmegaConf.select(cfg, key) == str(meant)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("bleu: 41.0", "published.bleu is no key of it; there are paper, system, metric, with, without, seeds"),
+        ("paper: x, metric: bleu", "published.with is missing"),
+        ("paper: x, metric: bleu, with: much", "published.with must be a number, got much"),
+        ("paper: x, metric: bleu, with: 1, seeds: some", "published.seeds must be a number, got some"),
+    ],
+)
+def test_what_others_report_is_said_in_full(given: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        check_published(OmegaConf.create(f"{{{given}}}"))
+    check_published({})
+    check_published({"paper": "x", "metric": "bleu", "with": 1, "without": None})
 
 
 def test_lists_of_paths_are_from_the_root(home: Path) -> None:

@@ -17,6 +17,9 @@ from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 from aiayn.paths import MIXED, NEEDED, READ, SIDES, TO_LEARN_FROM, paths_of
 
 PROJECT = Path(__file__).parents[2]
+# What others report of a row: where, of which system, by which score, with the idea of the row and without it, of how
+# many trainings.
+PUBLISHED = ("paper", "system", "metric", "with", "without", "seeds")
 TRAIN, PREPARE = "aiayn.commands.train.train", "aiayn.commands.prepare.prepare"
 
 
@@ -258,6 +261,7 @@ def check(config: dict[str, Any]) -> None:
     betas = within(config, "training.betas")
     if betas is not None and (len(betas) != 2 or not all(0 <= beta < 1 for beta in betas)):
         raise ValueError(f"training.betas must be two numbers from 0 to below 1, got {betas}.")
+    check_published(config["published"])
     if not isinstance(config.get("force", False), bool):
         raise ValueError(f"force must be true or false, got {config['force']}.")
     if not isinstance(config.get("trainer"), Mapping):
@@ -271,6 +275,20 @@ def check(config: dict[str, Any]) -> None:
             f"objective must be one of metrics, got {objective}; there are {', '.join(metrics) or 'none'}: add it to "
             "them, or choose another one."
         )
+
+
+def check_published(published: Mapping[str, Any]) -> None:
+    """Refuse with a ValueError what others report of a row where it has other keys, or scores that are no numbers."""
+    if not published:
+        return
+    if wrong := [key for key in published if key not in PUBLISHED]:
+        raise ValueError(f"published.{wrong[0]} is no key of it; there are {', '.join(PUBLISHED)}.")
+    for key in ("paper", "metric", "with"):
+        if published.get(key) is None:
+            raise ValueError(f"published.{key} is missing; say the paper, the metric and the score with the idea.")
+    for key in ("with", "without", "seeds"):
+        if (value := published.get(key)) is not None and type(value) not in (int, float):
+            raise ValueError(f"published.{key} must be a number, got {value}.")
 
 
 def check_ranges(config: Mapping[str, Any]) -> None:

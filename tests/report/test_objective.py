@@ -47,7 +47,7 @@ def rows(folder: Path, *, trusted: tuple[str, ...] = (), **keys: Any) -> list[Ro
 def test_a_table_goes_by_the_objective_and_says_where_less_is_better(tmp_path: Path) -> None:
     found = rows(tmp_path, objective="ter")
     cells = {column.name: column.cells for column in columns(found)}
-    assert list(cells) == ["row", "state", "PPL", "TER", "TER - base", "p (Holm)", "params", "runs"]
+    assert list(cells) == ["row", "state", "PPL", "TER", "TER - base", "p (Holm)", "params", "s/step", "runs"]
     assert cells["TER - base"][1].startswith("+")  # more errors
     assert found[1].apart["ter"].low > 0 > found[1].apart["bleu"].high
     said = dict(notes(found, ""))
@@ -79,12 +79,26 @@ def test_perplexity_may_decide_and_has_one_column(tmp_path: Path) -> None:
     assert found[2:5] == ["PPL", "PPL - base", "p (Holm)"]
 
 
-def test_figures_that_others_publish_stand_beside_ours(tmp_path: Path) -> None:
-    cells = {column.name: column.cells for column in columns(rows(tmp_path, published={"ter": 40.25, "mine": 3}))}
+def test_scores_that_others_publish_stand_beside_ours(tmp_path: Path) -> None:
+    published = {"paper": "Some et al.", "metric": "ter", "with": 40.25, "without": None}
+    found = rows(tmp_path, published=published)
+    cells = {column.name: column.cells for column in columns(found)}
     assert list(cells)[3:7] == ["TER", "TER published", "TER - published", "BLEU"]
     assert cells["TER published"] == ["40.25", "40.25"]
+    assert "published - base" not in cells
+    assert dict(notes(found, ""))["published"].startswith(f"{found[0].name}: ter 40.25 (Some et al.); ")
     value = METRICS["ter"].value(np.load(tmp_path / "b/translations/last.dev.statistics.npz")["ter"].sum(0))
     assert float(cells["TER - published"][1]) == pytest.approx(float(value) - 40.25, abs=0.005)
+
+
+def test_effects_that_others_publish_stand_beside_our_distance_from_base(tmp_path: Path) -> None:
+    published = {"paper": "Some et al.", "system": "base", "metric": "bleu", "with": 26.5, "without": 27, "seeds": 3}
+    found = rows(tmp_path, published=published)
+    cells = {column.name: column.cells for column in columns(found)}
+    assert cells["published - base"] == ["\u22120.50 BLEU"] * 2
+    assert "BLEU published" not in cells  # of another system
+    said = dict(notes(found, ""))["published"].split("; ")
+    assert said == [f"{row.name}: bleu 26.5, without 27 (Some et al., base, seeds: 3)" for row in found]
 
 
 def test_every_metric_of_the_runs_has_its_interval_in_the_csv(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from omegaconf import OmegaConf
 
 from aiayn.evaluation.significance import holm, p_value, resampled_sums
 from aiayn.report.distance import bootstrap
-from aiayn.report.notes import notes
-from aiayn.report.rows import Row, base_of, differences, rows_of
+from aiayn.report.notes import differences, notes
+from aiayn.report.rows import Row, base_of, rows_of
 from aiayn.report.statistics import read_statistics
 from aiayn.runs.run import Run, read_folder, read_rows
 

@@ -51,7 +51,7 @@ def test_rows_of_the_paper_have_its_columns(table3: list[Row]) -> None:
     assert list(found) == [
         *("", "row", "state", "N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "eps_ls", "steps"),
         *("PPL", "PPL paper", "PPL - paper", "BLEU", "BLEU as in paper", "BLEU paper", "BLEU - paper", "BLEU - base"),
-        *("params", "params paper", "runs"),
+        *("params", "params paper", "s/step", "runs"),
     ]
     assert found["row"] == ["table3_base", "table3_a_h1", "table3_big"]
     assert found[""] == ["", "(A)", ""]
@@ -181,6 +181,21 @@ def test_csv_has_a_line_a_row_with_full_precision(table3: list[Row]) -> None:
     assert [float(lines[1][f"bleu_minus_base{end}"]) for end in ("", "_low", "_high")] == [
         *(apart.value, apart.low, apart.high)
     ]
+
+
+def test_costs_of_a_token_and_of_a_step_stand_beside_the_papers(tmp_path: Path) -> None:
+    paper = {"bleu": 27.3, "step_seconds": 0.4}
+    write_run(tmp_path / "x", config("x", paper=paper), target_tokens=11_000_000_000)
+    write_run(tmp_path / "y", config("y", paper=paper, model__heads=4), status="failed")
+    rows = read(tmp_path)
+    assert cells(rows)["mult-adds"] == ["150", ""]  # millions: 3.3e18 FLOPs are two for each of them
+    assert cells(rows)["s/step"] == ["0.0432", ""]
+    assert cells(rows)["s/step paper"] == ["0.4", "0.4"]
+    said = dict(notes(rows, ""))
+    assert "forward and backward" in said["mult-adds"]
+    assert "8 P100" in said["s/step"]
+    line = next(csv.DictReader(io.StringIO(to_csv(rows))))
+    assert (float(line["multiply_adds"]), float(line["step_seconds"])) == (1.5e8, 0.04321)
 
 
 def test_flops_of_ours_and_of_the_paper_are_one_measure_and_the_other_has_its_name(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from aiayn.report.agreement import HEADS, Comparison
 from aiayn.report.agreement import cells as agreement_cells
 from aiayn.report.claims import Verdict
-from aiayn.report.rows import SETTINGS, Row
+from aiayn.report.rows import RATIOS, SETTINGS, Row
 from aiayn.report.table import (
     MINUS,
     PLUS_MINUS,
@@ -70,13 +70,14 @@ def to_csv(rows: Sequence[Row]) -> str:
     for row in rows:
         line: dict[str, Any] = {"row": row.name, "group": row.group}
         line |= {name: row.told.get(key) for name, key in settings.items()}
-        for name in (*scores, "parameters", "flops", "training_seconds"):
+        for name in (*scores, "parameters", "flops", "training_seconds", *RATIOS):
             figure = row.figure(name)
             line |= {name: figure and figure.mean, f"{name}_deviation": figure and figure.deviation}
             for source in SOURCES:
                 if any(one.paper(PAPER.get(name, name), source) is not None for one in rows):
                     line[f"{source}_{name}"] = row.paper(PAPER.get(name, name), source)
         line["paper_seconds_x_devices_x_rate"] = row.paper("flops")
+        line["published_effect"] = row.published_effect
         for name in scores:
             apart = row.apart.get(name)
             line |= {f"{name}_minus_base": apart and apart.value}

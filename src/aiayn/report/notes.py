@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from aiayn.evaluation.significance import FEWEST_PAIRS
-from aiayn.report.rows import ONE_SEED, Row, base_of, devices, differences, is_scaled, measured, name_of
+from aiayn.identity import leaves, settings
+from aiayn.report.rows import ONE_SEED, Row, base_of, devices, is_scaled, measured, name_of
 from aiayn.report.table import (
     AS_IN_PAPER,
     Notes,
@@ -20,6 +21,8 @@ APART = "with 95 % interval, over sentences (bootstrap, 1000 resamples)"
 WELCH, PAIRS = "Welch's t", f"in pairs, where rows have the same {FEWEST_PAIRS} or more"
 P_VALUES = "of {} against base, two-sided, corrected for {} rows (Holm)"
 SENTENCES = "; of single runs, by paired bootstrap over sentences and not over seeds"
+MULTIPLY_ADDS = "millions for each target token, forward and backward, with the source tokens that belong to it"
+STEP_SECONDS, ON_P100 = "seconds of an optimizer step, on the devices below", "; the paper's on 8 P100"
 PAPER_BLEU = "counted by tensor2tensor's script (tokenised, compounds split)"
 FRENCH = "; how English-French was counted is not known"
 UNLIKE = "; ours by sacreBLEU (13a): half a point or more may lie between them for that alone"
@@ -46,6 +49,7 @@ def notes(rows: Sequence[Row], command: str) -> Notes:
     beside_paper = any(row.paper("bleu") is not None for row in rows)
     scores = [key for key in shown_scores(rows) if key != "perplexity"]
     has_french = any((row.config.get("data") or {}).get("target_language") == "fr" for row in rows)
+    has_steps = any(row.paper("step_seconds") for row in rows)
     is_like = beside_paper and not is_scaled(rows) and any(row.bleu_as_in_paper for row in rows)
     found = [
         ("command", command),
@@ -58,6 +62,9 @@ def notes(rows: Sequence[Row], command: str) -> Notes:
         ("BLEU paper", PAPER_BLEU + UNLIKE * (not is_like) + FRENCH * has_french if beside_paper else ""),
         (f"{name} - base", apart),
         ("p (Holm)", p_values if tested else ""),
+        ("published", each(published(row) for row in rows)),
+        ("mult-adds", MULTIPLY_ADDS if any(row.figure("multiply_adds") for row in rows) else ""),
+        ("s/step", (STEP_SECONDS + ON_P100 * has_steps) if any(row.figure("step_seconds") for row in rows) else ""),
         ("scale", SCALED if is_scaled(rows) and has_paper(rows) else ""),
         ("commit", each(str(run.result.get("git_commit") or "") for _, run in runs)),
         ("devices", each(devices(run) for row in rows for run in row.done)),
@@ -75,6 +82,17 @@ def interval_of(rows: Sequence[Row]) -> str:
     ways = [*[WELCH] * (len(several) > len(paired)), *[PAIRS] * bool(paired)]
     told = APART + f" and seeds ({'; '.join(ways)})" * bool(ways) + "; less is better" * is_less_better(rows, objective)
     return told + f"; {ONE_SEED}" * (len(several) < len(beside))
+
+
+def published(row: Row) -> str:
+    """What others report of a row, and where; empty where the row does not say."""
+    said = row.config.get("published") or {}
+    if not said:
+        return ""
+    without = "" if said.get("without") is None else f", without {said['without']}"
+    seeds = "" if said.get("seeds") is None else f", seeds: {said['seeds']}"
+    system = f", {said['system']}" if said.get("system") else ""
+    return f"{row.name}: {said.get('metric')} {said.get('with')}{without} ({said.get('paper')}{system}{seeds})"
 
 
 def states(runs: Sequence[tuple[Row, Run]]) -> Notes:
@@ -95,6 +113,23 @@ def states(runs: Sequence[tuple[Row, Run]]) -> Notes:
         if run.stale:
             about.setdefault(("stale", f": {', '.join(run.changed)} changed since"), []).append(row.called(run))
     return [(label, f"{listed(named, len(runs))}{reason}") for (label, reason), named in about.items()]
+
+
+def differences(run: Run) -> list[str]:
+    """Where a finished run's own settings are not those that are planned for its folder: `training.max_steps=10`.
+
+    An evaluation has the model, the data and the training of its checkpoint, whatever is planned.
+    """
+    actual = run.result.get("config") or {}
+    if run.state == "of another checkpoint":
+        return [f"checkpoint={actual.get('checkpoint')}"]
+    planned, known = (dict(leaves(config)) for config in (run.config, actual))
+    mine, theirs = settings(run.config), settings(actual)
+    part = "inference." if run.config.get("checkpoint") else ""
+    keys = (key for key in {**mine, **theirs} if key in known and key.startswith(part))
+    return [
+        f"{key}={known[key]}" for key in keys if mine.get(key) != theirs.get(key) and planned.get(key) != known[key]
+    ]
 
 
 def listed(named: Sequence[str], every: int) -> str:

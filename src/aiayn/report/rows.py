@@ -34,6 +34,8 @@ SETTINGS = {
     "eps_ls": "training.label_smoothing",
     "steps": "training.max_steps",
 }
+# What a run's costs come to: the costs, by what they are divided, and by what else.
+RATIOS = {"multiply_adds": ("flops", "target_tokens", 2.0), "step_seconds": ("training_seconds", "steps", 1.0)}
 TABLE_3 = re.compile(r"table3_(base|[a-e]|big)(?:_|$)")
 ONE_SEED = "one seed: the spread of training is not in it"
 GROUPS = ("base", "a", "b", "c", "d", "e", "big")
@@ -156,6 +158,10 @@ class Row:
             return float(value)
         if name == HELD_OUT:
             return self.held_out.get(run.folder)
+        if name in RATIOS:
+            over, under, times = RATIOS[name]
+            both = self.value(run, over), self.value(run, under)
+            return both[0] / (both[1] * times) if both[0] is not None and both[1] else None
         return run.score(*measured(run, self), name)
 
     @cached_property
@@ -200,10 +206,26 @@ class Row:
         counted, plain = self.figure("bleu_paper"), self.figure("bleu")
         return counted if counted and plain and counted.runs == plain.runs else None
 
+    def reported(self, source: str) -> dict[str, float]:
+        """The paper's own figures, by key; of the `source` published, the score that others report.
+
+        Where they report an effect, it is that of another system, whose score is not one to compare with.
+        """
+        found = self.config.get(source) or {}
+        if source == "published":
+            found = {str(found.get("metric")): found.get("with")} if found.get("without") is None else {}
+        return {key: float(value) for key, value in found.items() if isinstance(value, int | float)}
+
     def paper(self, name: str, source: str = "paper") -> float | None:
         """The paper's own figure; of the `source` published, one that others report."""
-        value = (self.config.get(source) or {}).get(name)
-        return float(value) if isinstance(value, int | float) else None
+        return self.reported(source).get(name)
+
+    @property
+    def published_effect(self) -> float | None:
+        """What others report the idea of this row to change, in units of their metric."""
+        said = self.config.get("published") or {}
+        with_it, without = said.get("with"), said.get("without")
+        return with_it - without if isinstance(with_it, int | float) and isinstance(without, int | float) else None
 
     @cached_property
     def statistics(self) -> list[dict[str, np.ndarray]] | None:
@@ -308,23 +330,6 @@ def devices(run: Run) -> str:
 def measured(run: Run, row: Row) -> tuple[str, str]:
     """Checkpoint and split whose scores count; an evaluation has one of each, and those are meant."""
     return run.measured(row.checkpoint, row.split)
-
-
-def differences(run: Run) -> list[str]:
-    """Where a finished run's own settings are not those that are planned for its folder: `training.max_steps=10`.
-
-    An evaluation has the model, the data and the training of its checkpoint, whatever is planned.
-    """
-    actual = run.result.get("config") or {}
-    if run.state == "of another checkpoint":
-        return [f"checkpoint={actual.get('checkpoint')}"]
-    planned, known = (dict(leaves(config)) for config in (run.config, actual))
-    mine, theirs = settings(run.config), settings(actual)
-    part = "inference." if run.config.get("checkpoint") else ""
-    keys = (key for key in {**mine, **theirs} if key in known and key.startswith(part))
-    return [
-        f"{key}={known[key]}" for key in keys if mine.get(key) != theirs.get(key) and planned.get(key) != known[key]
-    ]
 
 
 def rows_of(

@@ -23,6 +23,8 @@ PLUS_MINUS, MINUS = "\u00b1", "\u2212"
 VERDICT_HEADS = ["claim", "effect, 95 % interval", "p", "paper", "verdict"]
 AS_IN_PAPER = "BLEU as in paper"
 SOURCES = ("paper", "published")  # of figures that a config puts beside ours, by the keys of scores
+# Columns of what a row costs: their heads, keys, and units.
+COSTS = (("params", "parameters", 1e6), ("mult-adds", "multiply_adds", 1e6), ("s/step", "step_seconds", 1.0))
 Notes = list[tuple[str, str]]  # labels and texts
 
 
@@ -68,17 +70,28 @@ def columns(rows: Sequence[Row]) -> list[Column]:
     if any(objective in row.p_values for row in rows):
         p_values = [row.p_values.get(objective) for row in rows]
         found.append(Column("p (Holm)", ["" if value is None else f"{value:.3f}" for value in p_values], detail=True))
+    if any(row.published_effect is not None for row in rows):
+        found.append(Column("published - base", [published_effect(row, rows) for row in rows], detail=True))
     if any(HELD_OUT in row.apart for row in rows):
         apart = [with_interval(row.apart.get(HELD_OUT)) for row in rows]
         found.append(Column(f"{name_of(rows, HELD_OUT)} - base", apart, detail=True))
-    parameters = [(row.figure("parameters"), row.paper("parameters")) for row in rows]
-    found.append(Column("params", [f"{ours.mean / 1e6:.3g}" if ours else "" for ours, _ in parameters], detail=True))
-    if any(paper for _, paper in parameters):
-        found.append(
-            Column("params paper", [f"{paper / 1e6:.3g}" if paper else "" for _, paper in parameters], detail=True)
-        )
+    for name, key, unit in COSTS:
+        ours, papers = [row.figure(key) for row in rows], [row.paper(key) for row in rows]
+        if any(ours) or key == "parameters":
+            cost = [f"{figure.mean / unit:.3g}" if figure else "" for figure in ours]
+            found.append(Column(name, cost, detail=True))
+        if any(papers):
+            found.append(Column(f"{name} paper", [f"{of / unit:.3g}" if of else "" for of in papers], detail=True))
     found.append(Column("runs", [str(len(row.runs)) for row in rows], detail=True))
     return with_others(found, rows)
+
+
+def published_effect(row: Row, rows: Sequence[Row]) -> str:
+    """What others report the idea of a row to change: `+0.30 BLEU`."""
+    effect = row.published_effect
+    if effect is None:
+        return ""
+    return f"{effect:+.2f} {name_of(rows, row.config['published']['metric'])}".replace("-", MINUS, 1)
 
 
 def others(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
@@ -102,13 +115,7 @@ def objective_of(rows: Sequence[Row]) -> str:
 
 def shown_scores(rows: Sequence[Row]) -> list[str]:
     """Keys of the scores that have columns: perplexity, what is reported elsewhere and measured here, the objective."""
-    reported = [
-        key
-        for row in rows
-        for source in SOURCES
-        for key, value in (row.config.get(source) or {}).items()
-        if value is not None
-    ]
+    reported = [key for row in rows for source in SOURCES for key in row.reported(source)]
     scores = [key for key in reported if any(key in row.metrics or key in row.scored for row in rows)]
     return list(dict.fromkeys(["perplexity", *scores, objective_of(rows)]))
 
