@@ -35,7 +35,7 @@ from aiayn.files import write_text
 from aiayn.identity import leaves
 from aiayn.paths import output_of, path_of
 from aiayn.report.formats import markdown, markdown_table
-from aiayn.report.table import MINUS, Column, Notes, cells
+from aiayn.report.table import MINUS, Column, Notes, Section, cells
 from aiayn.runs.run import Run
 from aiayn.schema import count_of
 from aiayn.stored_config import checked
@@ -79,15 +79,6 @@ class System:
     def language(self) -> str | None:
         """Of the translations."""
         return self.data.get("target_language")
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of the comparison: a table, which may be missing, and what is to know about it."""
-
-    title: str
-    columns: Sequence[Column]
-    note: str = ""
 
 
 def compare(cfg: DictConfig) -> None:

@@ -22,12 +22,13 @@ from aiayn.paths import path_of
 from aiayn.report.agreement import Comparison, agreements, ceiling, of_paper, of_report
 from aiayn.report.claims import Claim, Verdict, claims_about, judge
 from aiayn.report.distance import bootstrap, comparable
-from aiayn.report.formats import agreements_to_terminal, to_csv, to_latex, to_markdown, to_terminal
+from aiayn.report.equal_cost import equal_cost
+from aiayn.report.formats import agreements_to_terminal, terminal_table, to_csv, to_latex, to_markdown, to_terminal
 from aiayn.report.notes import notes
 from aiayn.report.page import page
 from aiayn.report.plots import agreement_plots, draw, plots
 from aiayn.report.rows import Row, base_of, rows_of
-from aiayn.report.table import Notes, verdict_cells, verdict_note
+from aiayn.report.table import Notes, Section, verdict_cells, verdict_note
 from aiayn.runs.run import Run, read_folder, read_rows
 from aiayn.terminal import Terminal, visible
 
@@ -139,10 +140,10 @@ def write(folder: Path, rows: Sequence[Row], known: Notes, verdicts: Sequence[Ve
     """Write the files into `report` below the folder, and print the table and where they are."""
     target = folder / "report"
     target.mkdir(parents=True, exist_ok=True)
-    drawn = [*plots(rows), *agreement_plots(comparison)]
+    drawn, sections = [*plots(rows), *agreement_plots(comparison)], equal_cost(rows)
     texts = {
-        "index.html": page(folder.resolve().name, rows, known, verdicts, comparison, drawn),
-        "table.md": to_markdown(rows, known, verdicts, comparison),
+        "index.html": page(folder.resolve().name, rows, known, verdicts, comparison, drawn, sections),
+        "table.md": to_markdown(rows, known, verdicts, comparison, sections),
         "table.csv": to_csv(rows),
         "table.tex": to_latex(rows, known),
     }
@@ -151,8 +152,18 @@ def write(folder: Path, rows: Sequence[Row], known: Notes, verdicts: Sequence[Ve
     for plot in drawn:
         draw(plot, target / f"{plot.name}.png")
     show(rows, known, verdicts, comparison)
+    show_sections(sections)
     for name in (*texts, *(f"{plot.name}.png" for plot in drawn)):
         print(visible(target / name))
+
+
+def show_sections(sections: Sequence[Section]) -> None:
+    """Print further tables, and what is to know about them."""
+    console = Terminal()
+    for section in sections:
+        console.print(Text(f"\n{section.title}\n", "bold"))
+        console.print(terminal_table(section.columns, width=console.width))
+        console.print(Text(section.note, "dim"), soft_wrap=True)
 
 
 def show(rows: Sequence[Row], known: Notes, verdicts: Sequence[Verdict], comparison: Comparison) -> None:

@@ -19,6 +19,7 @@ from aiayn.report.table import (
     VERDICT_HEADS,
     Column,
     Notes,
+    Section,
     breaks,
     cells,
     columns,
@@ -108,8 +109,14 @@ def inert(text: str) -> str:
     return visible(f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text)
 
 
-def to_markdown(rows: Sequence[Row], notes: Notes, verdicts: Sequence[Verdict], comparison: Comparison) -> str:
-    """A table as GitHub shows it, what is to know about it, the claims, and what the order of the rows is worth."""
+def to_markdown(
+    rows: Sequence[Row],
+    notes: Notes,
+    verdicts: Sequence[Verdict],
+    comparison: Comparison,
+    sections: Sequence[Section] = (),
+) -> str:
+    """A table as GitHub shows it, what is to know about it, claims, what the order of the rows is worth, the rest."""
     shown = columns(rows)
     parts = [markdown_table([column.name for column in shown], [column.of_text for column in shown], cells(shown))]
     parts.append("\n".join(f"- **{label}**: {markdown(text)}" for label, text in notes))
@@ -121,6 +128,10 @@ def to_markdown(rows: Sequence[Row], notes: Notes, verdicts: Sequence[Verdict], 
         parts.append(markdown(comparison.reading))
         lines = [agreement_cells(agreement) for agreement in comparison.agreements]
         parts.append(markdown_table(HEADS, [True, True, *[False] * (len(HEADS) - 2)], lines))
+    for section in sections:
+        heads, of_text = [column.name for column in section.columns], [column.of_text for column in section.columns]
+        parts += [f"## {markdown(section.title)}", markdown_table(heads, of_text, cells(section.columns))]
+        parts.append(markdown(section.note))
     return "\n\n".join(filter(None, parts)) + "\n"
 
 

@@ -18,6 +18,7 @@ from aiayn.report.rows import Row, devices, digits_of, measured, name_of
 from aiayn.report.table import (
     VERDICT_HEADS,
     Notes,
+    Section,
     breaks,
     cells,
     columns,
@@ -114,6 +115,7 @@ def page(
     verdicts: Sequence[Verdict],
     comparison: Comparison,
     plots: Sequence[Plot],
+    sections: Sequence[Section] = (),
 ) -> str:
     """The whole page; it needs no other file and no network."""
     from plotly.offline import get_plotlyjs  # here, since only a report needs it
@@ -145,6 +147,11 @@ def page(
         parts.append(f"<h2>How far to believe the order of these rows</h2><p>{escape(comparison.reading)}</p>")
         lines = [agreement_cells(agreement) for agreement in comparison.agreements]
         parts.append(html_table(HEADS, lines, text={0, 1}, caption=AGREEMENT))
+    for section in sections:
+        heads, text = [column.name for column in section.columns], [column.of_text for column in section.columns]
+        parts.append(f"<h2>{escape(section.title)}</h2>")
+        of_text = {number for number, is_text in enumerate(text) if is_text}
+        parts.append(html_table(heads, cells(section.columns), text=of_text, caption=section.note))
     parts += [f"<h2>{escape(plot.heading)}</h2>{html_plot(plot)}" for plot in plots]
     parts.append("<h2>Runs</h2>")
     objective = objective_of(rows)

@@ -45,6 +45,15 @@ class Column:
     detail: bool = False
 
 
+@dataclass(frozen=True)
+class Section:
+    """A further table, which may be missing, and what is to know about it."""
+
+    title: str
+    columns: Sequence[Column]
+    note: str = ""
+
+
 def columns(rows: Sequence[Row]) -> list[Column]:
     """The columns of the paper's Table 3 where rows have figures of the paper, else the settings that differ."""
     found = []

@@ -144,15 +144,21 @@ class Run:
     @cached_property
     def likelihoods(self) -> dict[int, float]:
         """ln P of a held-out sentence, on average over all sets, in nats, by the optimizer steps behind it."""
+        return {step: float(of_sentences[:, 0].mean()) for step, of_sentences in self.sentence_likelihoods().items()}
+
+    def sentence_likelihoods(self) -> dict[int, np.ndarray]:
+        """ln P and pieces of the sentences of all held-out sets, `(sentences, 2)`, by the optimizer steps behind it."""
         found = {}
         for path in sorted((self.folder / "likelihoods").glob("step_*.npz")):
             try:
                 with np.load(path, allow_pickle=False) as kept:
-                    log_p = np.concatenate([np.asarray(kept[split], dtype=float)[:, 0] for split in kept.files])
-                found[int(path.stem.removeprefix("step_"))] = float(log_p.mean())
-            except (OSError, EOFError, ValueError, IndexError, BadZipFile, zlib.error) as error:
+                    every = np.concatenate([np.asarray(kept[split], dtype=float) for split in sorted(kept.files)])
+                if every.ndim != 2 or every.shape[1] != 2 or not every.size or not np.isfinite(every).all():
+                    raise ValueError("it must hold ln P and pieces of sentences")
+                found[int(path.stem.removeprefix("step_"))] = every
+            except (OSError, EOFError, ValueError, BadZipFile, zlib.error) as error:
                 log.warning("%s is damaged and left out: %s", path, error)
-        return {step: value for step, value in found.items() if math.isfinite(value)}
+        return found
 
     def measured(self, checkpoint: str, split: str) -> tuple[str, str]:
         """The checkpoint and split that are meant by those: an evaluation has one of each, whatever is asked for."""
