@@ -23,7 +23,8 @@ def test_a_checkpoint_gives_back_model_tokenizer_and_config(vocabularies: Vocabu
     saved = content(vocabularies, seed=1, step=17)
     checkpoint.write(tmp_path / "a.ckpt", saved)
     loaded = checkpoint.read(tmp_path / "a.ckpt")
-    assert (loaded.step, loaded.config["model"], loaded.vocabularies.hash) == (17, MODEL, vocabularies.hash)
+    assert (loaded.step, loaded.vocabularies.hash) == (17, vocabularies.hash)
+    assert loaded.config["model"].items() >= MODEL.items()
     model = loaded.model()
     assert not model.training
     assert torch.equal(model.embedding.weight, saved["state_dict"]["model.embedding.weight"])

@@ -2,9 +2,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from conftest import logits, pairs
+from conftest import composed, logits, pairs
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 
+from aiayn.checkpoints import building
 from aiayn.model.model import Model
 from aiayn.model.position.learned import LearnedPosition
 from aiayn.model.position.sinusoidal import SinusoidalPosition
@@ -135,3 +137,21 @@ def test_dropout_falls_on_sublayers_and_embedding_sums_only(build: Build) -> Non
 def test_an_illegal_size_is_named(build: Build, sizes: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build(**sizes)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ((), 1071409.5442674211),
+        (("model/norm=pre",), 1087921.5442674211),
+        (("model/position=learned", "model.kv_heads=2"), 4532920.001959376),
+    ],
+)
+def test_a_seed_draws_the_weights_that_it_always_drew(overrides: tuple[str, ...], expected: float) -> None:
+    """Else a row that is trained today could not be compared with one of last month, seed by seed."""
+    config = OmegaConf.to_container(composed("model=tiny", *overrides).model)
+    torch.manual_seed(1)
+    model = building.build(config, vocab_size=101)  # type: ignore[arg-type]
+    places = [torch.arange(1, one.numel() + 1).view_as(one) for one in model.parameters()]
+    found = sum((one.double() * place).sum().item() for one, place in zip(model.parameters(), places, strict=True))
+    assert found == pytest.approx(expected, rel=1e-6)

@@ -15,4 +15,5 @@ class GatedFeedForward(FeedForward):
 
     def __init__(self, d_model: int, d_ff: int, activation_dropout: float = 0.0) -> None:
         super().__init__(d_model, d_ff, activation_dropout)
-        self.gate: nn.Linear = self.linear(d_model, d_ff)
+        self.gate = nn.Linear(d_model, d_ff, bias=self.bias)
+        self.draw(self.gate)

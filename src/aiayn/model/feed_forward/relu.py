@@ -26,16 +26,16 @@ class FeedForward(nn.Module):
             if size < 1:
                 raise ValueError(f"model.{name} must be at least 1, got {size}. Give a positive whole number.")
         self.dropout = Dropout(activation_dropout)
-        self.inner = self.linear(d_model, d_ff)
-        self.outer = self.linear(d_ff, d_model)
+        self.inner = nn.Linear(d_model, d_ff, bias=self.bias)
+        self.outer = nn.Linear(d_ff, d_model, bias=self.bias)
+        self.draw(self.inner, self.outer)
 
-    def linear(self, inputs: int, outputs: int) -> nn.Linear:
-        """A new map of these widths."""
-        linear = nn.Linear(inputs, outputs, bias=self.bias)
-        nn.init.xavier_uniform_(linear.weight)
-        if self.bias:
-            nn.init.zeros_(linear.bias)
-        return linear
+    def draw(self, *maps: nn.Linear) -> None:
+        """Draw the first weights of linear maps (Glorot); their biases begin at 0."""
+        for linear in maps:
+            nn.init.xavier_uniform_(linear.weight)
+            if self.bias:
+                nn.init.zeros_(linear.bias)
 
     def scale_first_weights(self, factor: float) -> None:
         """Begin with weights so many times as large; `model/norm=deep` calls it."""
