@@ -24,7 +24,7 @@ from aiayn.report.claims import Claim, Verdict, claims_about, judge
 from aiayn.report.distance import bootstrap, comparable
 from aiayn.report.equal_cost import equal_cost
 from aiayn.report.formats import agreements_to_terminal, terminal_table, to_csv, to_latex, to_markdown, to_terminal
-from aiayn.report.notes import notes
+from aiayn.report.notes import listed, notes
 from aiayn.report.page import page
 from aiayn.report.plots import agreement_plots, draw, plots
 from aiayn.report.rows import Row, base_of, rows_of
@@ -116,7 +116,7 @@ def halving_note(rows: Sequence[Row]) -> Notes:
     perplexities = [run.validated("perplexity") for run, _ in runs]
     curves = [{step: -math.log(value) for step, value in of_run.items()} for of_run in perplexities]
     found = replay(curves, reduction=2, least=0.1)
-    wrongly = f" ({', '.join(runs[number][1] for number in found.wrongly)})" if found.wrongly else ""
+    wrongly = f" ({listed([runs[number][1] for number in found.wrongly], len(runs))})" if found.wrongly else ""
     told = (
         f"callbacks=halving would have saved {found.saved:.0%} of the steps of these {len(runs)} runs; it stops "
         f"{len(found.stopped)}, {len(found.wrongly)} of them in the better half at the end{wrongly}; the best to go "

@@ -19,8 +19,8 @@ NOTE = (
     "Of held-out ln P, nats a sentence, from its curves in training. At the same cost: the row at its end minus base "
     "where that has cost as much; empty where the row costs more than base in all. Gain: how many times less the row "
     "has cost where it is as good as base at its end (less than 1: more); < where it never is. With 95 % of 1,000 "
-    "bootstrap resamples, over sentences and the runs of a row. Base is trained for its own end: one that ends earlier "
-    "may be better."
+    "bootstrap resamples, over sentences and the runs of a row; of two or three runs these are too narrow. Base is "
+    "trained for its own end: one that ends earlier may be better."
 )
 
 
