@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, CommandLine
+from conftest import ROOT, CommandLine, composed
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
@@ -290,3 +290,33 @@ def test_the_command_line(aiayn: CommandLine, write) -> None:
     assert "resampling" not in done.stderr
     done = aiayn("task=compare", f"a={a}", "b=/nowhere", small=False, code=1)
     assert done.stderr.startswith("error: b=/nowhere does not exist")
+
+
+def test_two_parsers_are_compared_by_their_trees(said, tmp_path: Path) -> None:
+    gold = ["(S (NP (DT the) (NN dog)) (VP (VBZ sleeps)))", "(S (NP (NN a)) (VP (VBZ b)))"]
+    mine = [gold[0], "(S (NP (NN a) (VBZ b)))"]
+    theirs = ["(S (NP (DT the)) (NN dog) (VP (VBZ sleeps)))", gold[1]]
+    trees = tmp_path / "trees"
+    trees.write_text("".join(f"{line}\n" for line in gold))
+    corpus = {
+        "_target_": "aiayn.data.corpora.treebank.Treebank",
+        **{"path": None, "sections": {}, "tags": False, "files": {"train": str(trees), "test": str(trees)}},
+    }
+    for name, outputs in (("a", mine), ("b", theirs)):
+        (tmp_path / name / "translations").mkdir(parents=True)
+        (tmp_path / name / "translations" / "averaged.test.txt").write_text("".join(f"{line}\n" for line in outputs))
+        stored = {key: OmegaConf.to_container(value) for key, value in composed("problem=parsing").metrics.items()}
+        config = {
+            "data": {"name": "dogs", "corpus": corpus},
+            "problem": {"_target_": "aiayn.problems.parsing.Parsing"},
+            **{"objective": "evalb", "metrics": stored},
+        }
+        content = {"status": "done", "config": config, "scores": {"averaged": {"step": 1, "test": {}}}}
+        (tmp_path / name / "result.json").write_text(json.dumps(content))
+    said(f"a={tmp_path}/a", f"b={tmp_path}/b", f"output={tmp_path}/both.md", "examples=1")
+    text = (tmp_path / "both.md").read_text()
+    first, *_ = table(text, "Scores")
+    assert first[:3] == ["F1", "72.73", "83.33"]
+    assert table(text, "Sentence by sentence") == [["1", "1", "0", "0"]]
+    assert "chrF" not in text
+    assert "perplexity" not in text

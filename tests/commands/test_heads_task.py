@@ -52,6 +52,18 @@ def test_a_run_gets_a_table_and_a_picture(run: Path, told: Told, capsys: pytest.
     assert printed.splitlines()[-1] == str(folder)
 
 
+def test_without_a_head_a_parsers_trees_are_worse_or_not(told: Told, tmp_path: Path) -> None:
+    data = ("data=treebank_generated", "data.corpus.trees=30", "data.corpus.dev=5", "data.corpus.test=5")
+    model = [override for override in SMALL if override.startswith("model.")]
+    file = write_checkpoint(
+        tmp_path / "runs" / "parser" / "checkpoints" / "averaged.ckpt", *data, *model, words=("(S", "XX", ")S", "dog")
+    )
+    heads(told(*task(file, "sentences=3")))
+    found = json.loads((tmp_path / "runs" / "parser" / "heads" / "averaged.dev" / "heads.json").read_text())
+    assert (found["data"], found["sentences"]) == ("treebank_generated", 3)
+    assert found["score"]["signature"].startswith("evalb:")
+
+
 def test_a_checkpoint_another_split_and_another_folder(
     run: Path, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aiayn.commands.inputs import described, evaluated_data, evaluated_metrics, objective_of_text
+from aiayn.data.corpora.treebank import Trees
 from aiayn.data.parallel_text import ParallelText, read_lines, split_text
 from aiayn.evaluation.comparison import (
     Bucket,
@@ -31,6 +32,8 @@ from aiayn.evaluation.comparison import (
     words_by_frequency,
 )
 from aiayn.evaluation.metric import Metric, Score, counted, digits
+from aiayn.evaluation.metrics.mended import Mended
+from aiayn.evaluation.metrics.perplexity import Perplexity
 from aiayn.files import write_text
 from aiayn.identity import leaves
 from aiayn.paths import output_of, path_of
@@ -48,6 +51,7 @@ P_VALUES = (
     "randomisation (two-sided), both sacreBLEU's. It is of sentences alone: to train again changes the difference too."
 )
 LOWER = " The lower {}, the better."
+OF_DECODING = (Perplexity, Mended)  # what finished outputs do not show
 BY_CHRF = "By chrF of the sentence: where there is no common 4-gram, BLEU of a sentence is what its smoothing says."
 
 
@@ -104,8 +108,9 @@ def compare(cfg: DictConfig) -> None:
         scores(one, other),
         *by_sentence(one, other, examples=examples),
         by_length(one, other),
-        by_frequency(one, other, most=most),
     ]
+    if not isinstance(one.corpus, Trees):
+        sections.append(by_frequency(one, other, most=most))
     if output:
         write_text(output, to_markdown(head, sections))
     show(head, sections)
@@ -130,6 +135,8 @@ def read_system(cfg: DictConfig, key: str) -> System:
     data = evaluated_data(cfg, stored)
     corpus = instantiate(data.corpus, _convert_="all")
     sources, references = split_text(data, data.split)
+    if isinstance(corpus, Trees):
+        references = list(corpus.trees(data.split))
     hypotheses = list(read_lines(file))
     objective, metric = objective_of_text(cfg, stored)
     problem = f"{len(hypotheses)} translations for {len(references)} sentences"
@@ -142,6 +149,7 @@ def read_system(cfg: DictConfig, key: str) -> System:
             "translated, as in data=text data.test.source=..., or run task=evaluate again."
         )
     metrics = list({objective: metric, **evaluated_metrics(cfg, stored)}.values())
+    metrics = [metric for metric in metrics if not isinstance(metric, OF_DECODING)]
     searched = run.config.get("inference") or {}
     name = ", ".join(filter(None, [str(run.folder), f"checkpoint {checkpoint}", described(searched)]))
     return System(name, data, corpus, sources, references, hypotheses, metrics, score)
@@ -207,21 +215,28 @@ def scores(one: System, other: System) -> Section:
 
 def by_sentence(one: System, other: System, *, examples: int) -> list[Section]:
     """How often each one is better, and the sentences in which they are furthest apart."""
-    mine, theirs = (sentence_scores(system.hypotheses, one.references) for system in (one, other))
+    metric, trees = one.metrics[0], isinstance(one.corpus, Trees)
+    name = metric.name if trees else "chrF"
+    mine, theirs = (
+        metric.value(metric.counts(system.hypotheses, [one.references], None))
+        if trees
+        else sentence_scores(system.hypotheses, one.references)
+        for system in (one, other)
+    )
     equal = sum(a == b for a, b in zip(one.hypotheses, other.hypotheses, strict=True))
     counts = [int((mine > theirs).sum()), int((mine < theirs).sum()), int((mine == theirs).sum()), equal]
     heads = ("a is better", "b is better", "ties", "of them the same translation")
     columns = [Column(head, [str(count)]) for head, count in zip(heads, counts, strict=True)]
-    sections = [Section("Sentence by sentence", columns, BY_CHRF)]
-    for name, gains in (("a", mine - theirs), ("b", theirs - mine)):
+    sections = [Section("Sentence by sentence", columns, f"By {name} of the tree." if trees else BY_CHRF)]
+    for better, gains in (("a", mine - theirs), ("b", theirs - mine)):
         if numbers := most_apart(gains, examples):
             lines = [line for number in numbers for line in example(one, other, number, mine=mine, theirs=theirs)]
-            heads = ("line", "chrF", "", "text")
+            heads = ("line", name, "", "text")
             columns = [
                 Column(head, list(texts), of_text=head in ("", "text"))
                 for head, texts in zip(heads, zip(*lines, strict=True), strict=True)
             ]
-            sections.append(Section(f"Where {name} is better by most", columns))
+            sections.append(Section(f"Where {better} is better by most", columns))
     return sections
 
 

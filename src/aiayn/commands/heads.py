@@ -18,12 +18,19 @@ from aiayn.analysis.figures import draw_heads
 from aiayn.analysis.heads import losses, measures
 from aiayn.analysis.weights import KINDS, attentions
 from aiayn.checkpoints import checkpoint
-from aiayn.commands.inputs import chosen_folder, described, evaluated_data, objective_of_text, run_of
-from aiayn.data.parallel_text import split_text
-from aiayn.evaluation.metric import Score, counted, digits
+from aiayn.commands.inputs import (
+    chosen_folder,
+    described,
+    evaluated_data,
+    evaluated_problem,
+    objective_of_text,
+    run_of,
+)
+from aiayn.evaluation.metric import Score, digits
 from aiayn.files import write_text
 from aiayn.inference.translation import translator
 from aiayn.paths import path_of
+from aiayn.problems.translation import Translation
 from aiayn.report.formats import markdown_table
 from aiayn.schema import check_ranges
 from aiayn.terminal import Terminal, visible
@@ -60,15 +67,21 @@ def heads(cfg: DictConfig) -> None:
     loaded = checkpoint.read(file)
     _, metric = objective_of_text(cfg, loaded.config)
     data = evaluated_data(cfg, loaded.config, file)
-    sources, references = (side[: cfg.sentences] for side in split_text(data, data.split))
+    problem = evaluated_problem(cfg, loaded.config, data, cfg.inference)
+    if not isinstance(problem, Translation):
+        raise ValueError(f"run={cfg.run} decodes nothing that could get worse without a head; name another.")
+    sources, targets = (side[: cfg.sentences] for side in problem.text(data.split))
+    references = problem.references(data.split)[: cfg.sentences]
     model = loaded.model(cfg.trainer.accelerator, trust=cfg.trust)
     attentions(model, "weights", "heads", "output")  # what has none of these is refused before the long work
-    encoded = loaded.vocabularies.source.encode(sources), loaded.vocabularies.target.encode(references)
+    encoded = loaded.vocabularies.source.encode(sources), loaded.vocabularies.target.encode(targets)
     figures = measures(model, *encoded, tokens_per_batch=cfg.inference.tokens_per_batch)
     searcher = translator(model, loaded.vocabularies, **cfg.inference)
 
     def measure() -> tuple[Score, np.ndarray]:
-        return counted(metric, searcher.translate(sources), [references], data.get("target_language"))
+        decoded = searcher.translate(sources)
+        outputs = problem.outputs(data.split, decoded, slice(len(sources)))
+        return problem.counted(metric, decoded, outputs, references)
 
     score, lost = losses(model, metric, measure)
     figures |= lost
