@@ -83,6 +83,9 @@ def test_an_experiment_is_its_row_of_table_2(row):
     assert composed(f"experiment=table2_{row}", "scale=tiny").data.corpus.target_language == pair[2:]
 
 
+TABLE_4 = {"wsj": (16000, 91.3), "semi_supervised": (32000, 92.7)}  # pieces, and F1 on section 23
+
+
 @pytest.mark.parametrize("row", TABLE_2)
 def test_the_papers_training_costs_as_much_as_the_same_training_here(row):
     cfg = composed(f"experiment=table2_{row}")
@@ -95,4 +98,13 @@ def test_the_papers_training_costs_as_much_as_the_same_training_here(row):
 
 def test_every_row_has_an_experiment_and_nothing_else_has():
     names = {path.stem for path in (ROOT / "experiments").glob("table*.yaml")}
-    assert names == {*(f"table3_{row}" for row in TABLE_3), *(f"table2_{row}" for row in TABLE_2)}
+    rows = {"table2": TABLE_2, "table3": TABLE_3, "table4": TABLE_4}
+    assert names == {f"{table}_{row}" for table, of_table in rows.items() for row in of_table}
+
+
+@pytest.mark.parametrize("row", TABLE_4)
+def test_the_parsers_are_those_of_section_6_3(row):
+    cfg = composed(f"experiment=table4_{row}")
+    assert (cfg.model.layers, cfg.model.d_model) == (4, 1024)
+    assert (cfg.inference.beam, cfg.inference.alpha, cfg.inference.max_extra_length) == (21, 0.3, 300)
+    assert (cfg.data.vocab_size, cfg.paper.evalb) == TABLE_4[row]

@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from aiayn.commands.serve import attention_of
 from aiayn.data.tokenizer import Tokenizer, Vocabularies
+from aiayn.data.trees import leaves
 from aiayn.inference.translation import Translator, translator
 from aiayn.model.model import Model
 from aiayn.model.position.learned import LearnedPosition
@@ -62,6 +63,21 @@ def test_sentences_get_the_translations_of_the_translator_in_order(client: TestC
     answer = client.post("/translate", json={"sentences": SENTENCES}).json()
     assert [found["text"] for found in answer["translations"]] == own.translate(SENTENCES)
     assert all(set(found) == {"text", "score", "log_probability", "n_best"} for found in answer["translations"])
+
+
+def test_a_parsers_answers_have_the_tree_of_their_words(build: Callable[..., Model]) -> None:
+    text = ["the dog ( runs", "(S (NP XX XX )NP XX XX )S"]
+    vocabularies = Vocabularies.joint(Tokenizer.train(text, vocab_size=27, symbols=["(S", "(NP", ")NP", ")S", "XX"]))
+    own = translator(
+        build(**vocabularies.sizes), vocabularies, beam=BEAM, alpha=0.6, max_extra_length=5, tokens_per_batch=101
+    )
+    service = Service(own, beam=BEAM, limits=Limits(**LIMITS), about={}, attend=None)
+    sentences = ["the  dog (", "", "runs"]
+    with TestClient(service.app()) as client:
+        found = client.post("/translate", json={"sentences": sentences, "n_best": 2}).json()["translations"]
+    assert [one["tree"] for one in found] == own.parse(sentences)
+    assert leaves(found[0]["tree"])[0] == ["the", "dog", "-LRB-"]
+    assert found[1]["tree"] == ""
 
 
 def test_an_n_best_list_has_scores_and_begins_with_the_best(client: TestClient, own: Translator) -> None:

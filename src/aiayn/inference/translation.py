@@ -65,6 +65,11 @@ def check_sentences(sentences: Sequence[str]) -> None:
             raise ValueError(f"sentence {number} has a line feed inside; give each line as a sentence of its own.")
 
 
+def words_of(sentence: str) -> str:
+    """A sentence as a parser reads it: a space between words, brackets as treebanks write them."""
+    return " ".join(sentence.replace("(", "-LRB-").replace(")", "-RRB-").split())
+
+
 class Translator:
     """Translate plain text.
 
@@ -119,13 +124,21 @@ class Translator:
             ValueError: if the model was not trained on trees, or as `check_sentences`.
         """
         check_sentences(sentences)
-        if not self.vocabularies.target.symbols:
+        if not self.parses:
             raise ValueError("the model was trained on no trees, so it cannot parse; give a run of problem=parsing.")
-        words = [sentence.replace("(", "-LRB-").replace(")", "-RRB-").split() for sentence in sentences]
-        decoded = self.translate([" ".join(of_one) for of_one in words], silent=silent)
-        tags = tags_by_form if ANY in self.vocabularies.target.symbols else lambda of_one: None
-        pairs = zip(decoded, words, strict=True)
-        return [tree_of(symbols, of_one, tags(of_one))[0] if of_one else "" for symbols, of_one in pairs]
+        taken = [words_of(sentence) for sentence in sentences]
+        decoded = self.translate(taken, silent=silent)
+        return [self.tree(*pair) for pair in zip(taken, decoded, strict=True)]
+
+    @property
+    def parses(self) -> bool:
+        """Whether the model was trained on trees, so that its translations are their symbols."""
+        return bool(self.vocabularies.target.symbols)
+
+    def tree(self, sentence: str, symbols: str) -> str:
+        """The tree that symbols say over a sentence, as `words_of` gives it; of a blank one an empty text."""
+        words, known = sentence.split(), ANY not in self.vocabularies.target.symbols
+        return tree_of(symbols, words, None if known else tags_by_form(words))[0] if words else ""
 
     def n_best(
         self, sentences: Sequence[str], n: int, *, name: str = "", silent: bool = True

@@ -70,11 +70,13 @@ class Translated(Candidate):
 
     Attributes:
         n_best: All of them.
+        tree: Of a model that was trained on trees: the one that the best one's symbols say, in brackets.
         attention: Of the best one, if it was asked for and there is one to show.
         note: Why attention that was asked for is not there.
     """
 
     n_best: list[Candidate]
+    tree: str | None = None
     attention: Attention | None = None
     note: str | None = None
 
@@ -85,10 +87,10 @@ class Answer(BaseModel):
     translations: list[Translated]
 
 
-def translated(found: list[Translation], attention: Attention | None, note: str | None) -> Translated:
+def translated(found: list[Translation], tree: str | None, attention: Attention | None, note: str | None) -> Translated:
     """The answer for a sentence, given its translations, best first."""
     candidates = [Candidate(text=one.text, score=one.score, log_probability=one.log_probability) for one in found]
-    return Translated(**candidates[0].model_dump(), n_best=candidates, attention=attention, note=note)
+    return Translated(**candidates[0].model_dump(), n_best=candidates, tree=tree, attention=attention, note=note)
 
 
 def explain(error: ValidationError) -> str:

@@ -27,8 +27,26 @@ async function translate(text) {
   }
 }
 
-function show({ text, n_best, attention, note }, unseen) {
+// A tree in brackets as boxes in boxes, each with its label above what is in it.
+function drawTree(tree) {
+  const open = [document.createElement("div")];
+  for (const [token] of tree.matchAll(/\([^\s()]*|\)|[^\s()]+/g)) {
+    const box = Object.assign(document.createElement("span"), { className: "node" });
+    if (token === ")") open.pop();
+    else if (token[0] === "(") {
+      box.append(Object.assign(document.createElement("small"), { textContent: token.slice(1) }));
+      const inside = document.createElement("span");
+      box.append(inside);
+      open.at(-1).append(box);
+      open.push(inside);
+    } else open.at(-1).append(token);
+  }
+  return open[0];
+}
+
+function show({ text, n_best, tree, attention, note }, unseen) {
   at("translation").textContent = text;
+  at("tree").replaceChildren(...(tree ? [drawTree(tree)] : []));
   at("candidates").replaceChildren(...n_best.map((candidate) => {
     const row = document.createElement("tr");
     const cells = [candidate.text, candidate.score.toFixed(3), candidate.log_probability.toFixed(3)];

@@ -30,7 +30,7 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.requests import ClientDisconnect
 
 from aiayn.analysis.page import script
-from aiayn.inference.translation import Translation, Translator, check_sentences
+from aiayn.inference.translation import Translation, Translator, check_sentences, words_of
 from aiayn.serving.batching import Batcher, FullError, ModelError, StoppedError
 from aiayn.serving.messages import Answer, Attention, Question, explain, translated
 
@@ -101,6 +101,7 @@ class Service:
         attend: Attend | None,
         local: bool = False,
     ) -> None:
+        self.translator = translator
         self.tokenizer = translator.vocabularies.source
         self.beam = beam
         self.limits = limits
@@ -206,13 +207,15 @@ class Service:
             raise HTTPException(413, f"attention is for at most {most} tokens together, and these are {sum(lengths)}")
 
     async def _answer(self, question: Question) -> Answer:
-        sentences = question.asked()
+        sentences, parses = question.asked(), self.translator.parses
+        if parses:
+            sentences = [words_of(sentence) for sentence in sentences]
         attention: Sequence[Attention | None] = [None] * len(sentences)
         try:
             found = await self.batcher.translate(sentences, question.n_best)
             if question.attention and self.attend is not None:
-                best = [translations[0] for translations in found]
-                attention = await self.batcher.run(list, map(self.attend, sentences, best))
+                first = [translations[0] for translations in found]
+                attention = await self.batcher.run(list, map(self.attend, sentences, first))
         except FullError:
             waiting = f"{self.batcher.waiting} sentences wait, and at most {self.limits.max_waiting} may"
             raise HTTPException(429, f"{waiting}; ask again in a second", {"Retry-After": "1"}) from None
@@ -221,7 +224,9 @@ class Service:
         except ModelError as error:
             raise HTTPException(500, f"the model failed: {error}") from None
         notes = [PIECES if question.attention and weights is None else None for weights in attention]
-        return Answer(translations=list(map(translated, found, attention, notes)))
+        best = [translations[0].text for translations in found]
+        trees = map(self.translator.tree, sentences, best) if parses else [None] * len(found)
+        return Answer(translations=list(map(translated, found, trees, attention, notes)))
 
 
 async def in_words(request: Request, error: Exception) -> Response:
