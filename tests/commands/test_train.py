@@ -126,6 +126,8 @@ def test_a_model_that_cannot_be_counted_has_no_flops_and_the_run_goes_on(
 def test_a_smaller_twin_says_where_it_differs_from_the_papers_row(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aiayn.commands.train.compose", lambda _, overrides: composed(*overrides))
     lines = twin_differences(told("experiment=table3_b_dk16", "scale=small", "training.max_steps=7"))
+    own = ("experiment=table3_base", "scale=tiny", "data.corpus.dev=7")  # the paper's corpus has no such key
+    assert "name numbers_ende (wmt14_ende)" in "".join(twin_differences(told(*own)))
     assert lines[0] == "scale=small: a smaller twin; the paper's row has what is in brackets"
     assert "d_k 8 (16), d_v 32 (64)" in lines[1]
     assert "warmup_steps 100 (4000)" in lines[2]

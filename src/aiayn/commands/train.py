@@ -108,7 +108,8 @@ def twin_differences(cfg: DictConfig) -> list[str]:
     """Where a smaller twin differs from the row that the paper has, a line for each part of the config."""
     if cfg.scale.name == "full":
         return []
-    whole = compose("config", [one for one in HydraConfig.get().overrides.task if not re.match("[+]*scale[.=]", one)])
+    given = HydraConfig.get().overrides.task
+    whole = compose("config", [one for one in given if not re.match(r"[+~]*(scale[.=]|data\.corpus\.)", one)])
     mine, theirs = (settings({part: of[part] for part in TWIN}) for of in map(resolved, (cfg, whole)))
     found: dict[str, list[str]] = {part: [] for part in TWIN}
     for key, value in mine.items():
